@@ -1,0 +1,41 @@
+# One verb per target. Needs Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup demo test check bench lock format clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "QueryFlux needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/queryflux demo $(if $(CHECK),--check)
+
+test: setup
+	$(BIN)/python -m pytest $(if $(FULL),--full) $(ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/rooms/test_imports.py tests/rooms/test_docs.py
+
+bench: setup
+	$(BIN)/python -m bench $(ONLY)
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup
+	scripts/lock.sh
+
+clean:
+	rm -rf $(VENV) .demo .cache .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Who is asking, and which groups they may use."""

@@ -1,0 +1,1 @@
+"""The configuration: one frozen, validated Snapshot, from YAML now, from rows and wire documents later."""

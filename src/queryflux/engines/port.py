@@ -1,0 +1,146 @@
+"""What an engine must be able to do. One Engine per runtime cluster; each concrete engine is a folder here.
+
+Life of a query: ``engine.connect(spec)`` (cheap, no I/O) gives the client's EngineConnection;
+``connection.execute(request)`` starts one statement and returns its Answer once the engine has accepted it
+and the shape of the result is known; the answer is drained or closed; ``connection.close()`` when the client
+has gone. One connection runs one statement at a time.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Parameter, Session
+from queryflux.results.answer import Answer, Shape
+
+
+class Capability(StrEnum):
+    """What doors, the pipeline and tests may ask an engine for; nobody asks for an engine by name."""
+
+    TRANSACTIONS = "transactions"
+    PARAMETERS = "parameters"
+    WRITES = "writes"
+    CANCEL = "cancel"
+    DESCRIBE = "describe"
+
+
+class TransactionStatus(Enum):
+    """The state of an EngineConnection between two statements."""
+
+    IDLE = "idle"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSpec:
+    """On whose behalf a connection is made, and its first session."""
+
+    identity: VerifiedIdentity
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One statement for the engine: ``sql`` is in the engine's dialect, ``parameters`` are for engines with
+    Capability.PARAMETERS (others get them written into ``sql``). ``native`` is set only when the client's
+    protocol is the engine's ``native_protocol``; the engine then answers with Frames."""
+
+    query_id: str
+    sql: str
+    session: Session
+    identity: VerifiedIdentity
+    parameters: tuple[Parameter, ...] = ()
+    native: object | None = None
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table or view. ``kind`` is ``table`` or ``view``."""
+
+    catalog: str
+    schema: str
+    name: str
+    kind: str = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column; ``type_name`` in the engine's spelling, ``position`` from 1."""
+
+    table: TableRef
+    name: str
+    type_name: str
+    nullable: bool
+    position: int
+
+
+class EngineConnection(ABC):
+    """One client's way to the engine. Holds a real connection only while a statement, a transaction or
+    session state needs one."""
+
+    @property
+    @abstractmethod
+    def transaction(self) -> TransactionStatus:
+        """Where the transaction stands now."""
+
+    @abstractmethod
+    async def execute(self, request: EngineRequest) -> Answer:
+        """Start a statement. Raises EngineError, EngineUnavailable (nothing was started),
+        EngineConnectionLost, QueryCancelled (``cancel`` came first). Cancelling the awaiting task stops the
+        engine's work too."""
+
+    @abstractmethod
+    async def describe(self, request: EngineRequest) -> Shape:
+        """Parameter types and result columns, without running it. Raises as ``execute``; NotSupported."""
+
+    @abstractmethod
+    async def cancel(self) -> None:
+        """Stop the statement that runs now and return when the engine has stopped it (or the attempt failed,
+        which is logged). Harmless when nothing runs; never hits a later statement. Callable from any task."""
+
+    @abstractmethod
+    async def sync(self) -> None:
+        """The client's batch of statements ends here (PostgreSQL Sync); nothing to do for most engines."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Cancel what runs, roll back what is open, give the real connection back. May be called twice."""
+
+
+class Engine(ABC):
+    """The adapter of one runtime cluster. Building one touches no network."""
+
+    name: str
+    """Name of the runtime cluster."""
+    engine_key: str
+    """``trino``, ``duckDb``, ``postgres``, ... as in ``clusters.<c>.engine``."""
+    dialect: str
+    """sqlglot name of the dialect it takes."""
+    native_protocol: ClientProtocol | None = None
+    """The client protocol whose frames it relays, if any."""
+    capabilities: frozenset[Capability] = frozenset()
+
+    @abstractmethod
+    def connect(self, spec: ConnectionSpec) -> EngineConnection:
+        """A logical connection; no I/O happens before its first statement."""
+
+    @abstractmethod
+    async def probe(self) -> None:
+        """Returns when the engine answers a trivial question; else EngineUnavailable with the reason."""
+
+    @abstractmethod
+    async def tables(self) -> list[TableRef]:
+        """Every table and view a client could name, as seen by the cluster's own credentials."""
+
+    @abstractmethod
+    async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
+        """Columns of every table, or of those that match, ordered by table and position."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Cancel everything and free everything. No thread, task or socket is left after it returns."""

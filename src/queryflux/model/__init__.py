@@ -1,0 +1,1 @@
+"""The nouns that every room speaks. Nothing here imports another room."""

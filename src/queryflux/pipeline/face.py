@@ -1,0 +1,160 @@
+"""What a door sees of the pipeline: a conversation per client, a query per statement.
+
+    conversation = pipeline.converse(identity, session)
+    query = conversation.submit(statement)          # routed, and admitted if there was room; never blocks
+    answer = await query.start()                    # waits for room, translates, runs; raises from errors.py
+    while (part := await query.next()) is not None: ...   # batches or frames, pulled
+    await query.close()                             # in finally; a query not read to its end is cancelled
+
+Every submitted query ends exactly once and leaves one record, whatever the door does or forgets to do after
+``close``. A conversation runs one query at a time, except that a closed one no longer counts.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from queryflux.engines.port import Capability, TransactionStatus
+from queryflux.model.endings import EndReason
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Session, Statement
+from queryflux.results.answer import Answer, Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StatementKind(Enum):
+    """What the leading words say, comments aside. Doors use it to answer SET, SHOW and the like
+    themselves."""
+
+    EMPTY = "empty"
+    QUERY = "query"
+    WRITE = "write"
+    DDL = "ddl"
+    EXPLAIN = "explain"
+    SHOW = "show"
+    DESCRIBE = "describe"
+    SET = "set"
+    RESET = "reset"
+    USE = "use"
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    PREPARE = "prepare"
+    EXECUTE = "execute"
+    DEALLOCATE = "deallocate"
+    COPY = "copy"
+    CALL = "call"
+    KILL = "kill"
+    LISTEN = "listen"
+    CURSOR = "cursor"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """``kind``, and ``words``: the first words in upper case, as a command tag would show them."""
+
+    kind: StatementKind
+    words: tuple[str, ...]
+
+
+class Query(ABC):
+    """One statement on its way."""
+
+    id: str
+    waiting: bool
+    """True while it waits for room; a door that cannot block shows its client a queued state."""
+    engine_protocol: ClientProtocol | None
+    """The protocol whose frames the chosen cluster's engine relays."""
+    group: str
+    cluster: str
+    """Where it went; empty before it is known."""
+
+    @abstractmethod
+    async def start(self) -> Answer:
+        """Wait for room, translate, run. Raises QueryFluxError; the query has then ended and is recorded."""
+
+    @abstractmethod
+    async def next(self) -> "pa.RecordBatch | object | None":
+        """The next batch or frame of the answer; None ends the query. Raises QueryFluxError, as ``start``."""
+
+    @abstractmethod
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        """Stop it from any task; ``start`` and ``next`` then raise QueryEnded. Returns when the engine's work
+        has stopped, the slot is back and the record is written."""
+
+    @abstractmethod
+    async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
+        """End it with ``reason`` if it has not ended. May be called twice."""
+
+
+class Conversation(ABC):
+    """What one client says, in order: its session, its transaction, its query that runs."""
+
+    identity: VerifiedIdentity
+    session: Session
+    """The surroundings of the next statement; a door assigns a new one when its client changes them."""
+
+    @property
+    @abstractmethod
+    def transaction(self) -> TransactionStatus:
+        """Where the client's transaction stands."""
+
+    @abstractmethod
+    def submit(self, statement: Statement) -> Query:
+        """Begin with a statement. BEGIN, COMMIT and ROLLBACK go this way too and answer ``Done``; they never
+        wait for admission and leave no record. Errors come from ``Query.start``, never from here."""
+
+    @abstractmethod
+    async def describe(self, statement: Statement) -> Shape:
+        """Parameter types and columns of a statement; leaves no record. Raises QueryFluxError."""
+
+    @abstractmethod
+    async def begin_implicit(self) -> None:
+        """The statements that follow belong together (several in one PostgreSQL simple query): on an engine
+        with transactions they run in one, which ``sync`` ends. Does nothing inside a transaction."""
+
+    @abstractmethod
+    async def sync(self, failed: bool = False) -> None:
+        """End of a batch: commits what ``begin_implicit`` or pipelined native statements opened, or rolls it
+        back when one of them failed. Raises what the commit raises."""
+
+    @abstractmethod
+    def can(self, capability: Capability) -> bool:
+        """Whether the engine that the next statement would most likely go to has a capability."""
+
+    @abstractmethod
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        """Cancel the query that runs now, if any."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """The client has gone: cancel, roll back, give everything back. May be called twice."""
+
+
+class Pipeline(ABC):
+    """The way in."""
+
+    max_statement_bytes: int
+
+    @abstractmethod
+    def check_ready(self) -> None:
+        """Raises NotConfigured before the first configuration is active, ShuttingDown once drain began."""
+
+    @abstractmethod
+    def converse(self, identity: VerifiedIdentity, session: Session) -> Conversation:
+        """A conversation for a client that has authenticated."""
+
+    @abstractmethod
+    def classify(self, text: str, dialect: str) -> Classification:
+        """The kind of a statement, by its first words; cached by text."""
+
+    @abstractmethod
+    def split(self, text: str, dialect: str) -> list[str]:
+        """The statements of a text, at semicolons outside strings, identifiers, comments and dollar quotes;
+        without empty ones, and each as it was written."""

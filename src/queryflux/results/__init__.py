@@ -1,0 +1,1 @@
+"""The answer: Arrow batches, opaque frames of the client's own protocol, or a count."""

@@ -1,0 +1,91 @@
+"""Three shapes of an answer, all pull-based: nothing is read from the engine until somebody asks for more.
+
+pyarrow is imported for types alone: a process that only relays frames never loads it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from queryflux.model.protocol import ClientProtocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What the engine says of its own work; every figure is optional."""
+
+    backend_query_id: str | None = None
+    elapsed_ms: int | None = None
+    cpu_ms: int | None = None
+    processed_rows: int | None = None
+    processed_bytes: int | None = None
+    physical_input_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    spilled_bytes: int | None = None
+    total_splits: int | None = None
+
+
+class Batches(ABC):
+    """A stream of Arrow record batches. ``schema`` is known before the first batch."""
+
+    schema: "pa.Schema"
+    stats: EngineStats
+
+    @abstractmethod
+    async def next(self) -> "pa.RecordBatch | None":
+        """The next batch, or None at the end. Raises EngineError, EngineConnectionLost, QueryEnded."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop the engine's work on it, if any is left, and free what it holds. May be called twice."""
+
+
+class Frames(ABC):
+    """The engine's own messages, relayed as they are to a client of the same protocol.
+
+    What one frame is, is between the engine and the door of that protocol (bytes, or a page object).
+    An error that the engine reports is among the frames, and also noted in ``failure`` for the record.
+    """
+
+    protocol: ClientProtocol
+    stats: EngineStats
+    rows: int | None = None
+    failure: Exception | None = None
+
+    @abstractmethod
+    async def next(self) -> object | None:
+        """The next frame, or None at the end. Raises EngineConnectionLost, QueryEnded."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop the engine's work on it, if any is left, and free what it holds. May be called twice."""
+
+
+@dataclass(slots=True)
+class Done:
+    """No result set: ``tag`` is the kind of statement (``INSERT``, ``CREATE TABLE``, ``BEGIN``), ``rows`` the
+    number of affected rows where there is one."""
+
+    tag: str
+    rows: int | None = None
+    stats: EngineStats = field(default_factory=EngineStats)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Answer = Batches | Frames | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a statement would take and give: parameter types in PostgreSQL spelling, and the columns.
+
+    ``schema`` is None for a statement without a result set. ``native`` holds the same in the client's own
+    protocol, when the engine speaks it; the other fields may then be empty.
+    """
+
+    parameter_types: tuple[str, ...]
+    schema: "pa.Schema | None"
+    native: object | None = None

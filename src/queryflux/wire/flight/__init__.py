@@ -1,0 +1,1 @@
+"""Arrow Flight SQL: its messages, which pyarrow does not ship (Arrow, ``FlightSql.proto``)."""

@@ -1,0 +1,1 @@
+"""The MySQL client/server protocol, server side (MySQL internals, "Client/Server Protocol")."""

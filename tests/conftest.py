@@ -1,0 +1,16 @@
+"""Options of the whole suite, and fixtures that every kind of test shares."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also run the tests marked long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full"):
+        return
+    skip = pytest.mark.skip(reason="long; run with make test FULL=1")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)
