@@ -1,0 +1,171 @@
+"""One listening port: bind, limit, hand each connection to its protocol, stop.
+
+The protocol decides when TLS begins (an SSLRequest, a capability flag), so the context is only kept here. A
+connection over ``maxConnections`` goes to ``refuse``, which says so in the protocol's own words; no more than
+REFUSALS of those are spoken to at a time, so that a flood costs a closed socket each and nothing else.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from queryflux.config.listeners import ListenerConfig, ListenerTls
+from queryflux.model.errors import ConfigError, QueryFluxError
+from queryflux.runtime.bytestream import ByteStream
+from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.tasks import TaskGroup
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+REFUSALS = 64
+LINGER_SECONDS = 10.0
+"""How long a closed connection may take to fetch what was written to it."""
+HANDSHAKE_SECONDS = 30.0
+"""From accept to an authenticated client, whatever it sends and however slowly."""
+
+Handle = Callable[[ByteStream], Awaitable[None]]
+
+
+class Listener:
+    """Accepts on one address and runs ``handle`` for each connection in a task of its own.
+
+    The stream is closed when ``handle`` returns. ``handle`` keeps its own hand-shake deadline with
+    ``handshake``; ``refuse`` runs under one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ListenerConfig,
+        handle: Handle,
+        *,
+        refuse: Handle,
+        metrics: Metrics,
+        tls: ssl.SSLContext | None = None,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+    ) -> None:
+        """``name`` is the protocol's label in metrics and logs."""
+        self.name = name
+        self.tls = tls
+        self.handshake_seconds = handshake_seconds
+        self._config = config
+        self._limit = config.max_connections or 0
+        self._handle = handle
+        self._refuse = refuse
+        self._tasks = TaskGroup(name)
+        self._refusals = TaskGroup(f"{name}/refused")
+        self._server: asyncio.Server | None = None
+        self._open = metrics.gauge("queryflux_connections", protocol=name)
+        self._refused = metrics.counter("queryflux_connections_refused_total", protocol=name)
+        self._port = 0
+
+    async def start(self) -> None:
+        """Bind and accept. Raises ConfigError when the address cannot be had."""
+        host, port = self._config.host, self._config.port
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: ByteStream(self._connected), host or None, port, backlog=BACKLOG
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigError(
+                f"the {self.name} listener cannot bind {host}:{port}: {reason}",
+                hint="stop what holds the port, or set another one for this listener",
+            ) from error
+        self._port = int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def port(self) -> int:
+        """The port that was bound, also when the configuration says 0."""
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """Connections that ``handle`` is busy with."""
+        return len(self._tasks)
+
+    def handshake(self) -> asyncio.Timeout:
+        """A context that raises TimeoutError when its body takes longer than a hand-shake may."""
+        return asyncio.timeout(self.handshake_seconds)
+
+    def _connected(self, stream: ByteStream) -> None:
+        if self._server is None:
+            stream.abort()
+        elif self._limit and len(self._tasks) >= self._limit:
+            self._refused.inc()
+            if len(self._refusals) >= REFUSALS:
+                stream.abort()
+            else:
+                self._refusals.spawn("connection", self._turn_away(stream))
+        else:
+            self._tasks.spawn("connection", self._serve(stream))
+
+    async def _serve(self, stream: ByteStream) -> None:
+        self._open.inc()
+        try:
+            await self._handle(stream)
+        except (ConnectionError, TimeoutError, ssl.SSLError) as error:
+            log.debug("%s: connection from %s ended: %s", self.name, stream.peer, error)
+        except QueryFluxError as error:
+            log.info("%s: connection from %s ended: %s", self.name, stream.peer, error.message)
+        except Exception:
+            log.exception("%s: connection from %s failed", self.name, stream.peer)
+        except asyncio.CancelledError:
+            stream.abort()
+            raise
+        finally:
+            self._open.dec()
+            _close(stream)
+
+    async def _turn_away(self, stream: ByteStream) -> None:
+        try:
+            async with self.handshake():
+                await self._refuse(stream)
+        except (ConnectionError, TimeoutError, ssl.SSLError, QueryFluxError) as error:
+            log.debug("%s: refused connection from %s ended: %s", self.name, stream.peer, error)
+        finally:
+            _close(stream)
+
+    def stop_accepting(self) -> None:
+        """Take no further connections; those that are open go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self, grace: float = 0) -> None:
+        """Stop accepting, give open connections ``grace`` seconds to end by themselves, then cancel them.
+        No task or socket is left after it returns."""
+        self.stop_accepting()
+        try:
+            async with asyncio.timeout(grace):
+                await self._tasks.wait()
+        except TimeoutError:
+            log.debug("%s: %d connections are cut", self.name, len(self._tasks))
+        await self._refusals.close()
+        await self._tasks.close()
+
+
+def _close(stream: ByteStream) -> None:
+    stream.close()
+    asyncio.get_running_loop().call_later(LINGER_SECONDS, stream.abort)
+
+
+def server_context(tls: ListenerTls, alpn: list[str] | None = None) -> ssl.SSLContext:
+    """The TLS context of a listener: TLS 1.2 and later. Raises ConfigError naming the file at fault."""
+    for path in (tls.cert_file, tls.key_file):
+        if not Path(path).is_file():
+            raise ConfigError(f"the TLS file {path} does not exist", hint="check certFile and keyFile")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            f"the TLS certificate {tls.cert_file} and key {tls.key_file} cannot be used: {error}",
+            hint="both must be PEM files, and the key must belong to the certificate",
+        ) from error
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    return context
