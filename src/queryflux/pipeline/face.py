@@ -11,8 +11,6 @@ Every submitted query ends exactly once and leaves one record, whatever the door
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from queryflux.engines.port import Capability, TransactionStatus
@@ -21,46 +19,18 @@ from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
 from queryflux.results.answer import Answer, Shape
+from queryflux.sql.kinds import Classification, StatementKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-class StatementKind(Enum):
-    """What the leading words say, comments aside. Doors use it to answer SET, SHOW and the like
-    themselves."""
-
-    EMPTY = "empty"
-    QUERY = "query"
-    WRITE = "write"
-    DDL = "ddl"
-    EXPLAIN = "explain"
-    SHOW = "show"
-    DESCRIBE = "describe"
-    SET = "set"
-    RESET = "reset"
-    USE = "use"
-    BEGIN = "begin"
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    SAVEPOINT = "savepoint"
-    PREPARE = "prepare"
-    EXECUTE = "execute"
-    DEALLOCATE = "deallocate"
-    COPY = "copy"
-    CALL = "call"
-    KILL = "kill"
-    LISTEN = "listen"
-    CURSOR = "cursor"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Classification:
-    """``kind``, and ``words``: the first words in upper case, as a command tag would show them."""
-
-    kind: StatementKind
-    words: tuple[str, ...]
+__all__ = [
+    "Classification",
+    "Conversation",
+    "Pipeline",
+    "Query",
+    "StatementKind",
+]
 
 
 class Query(ABC):
