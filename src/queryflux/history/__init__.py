@@ -1,0 +1,1 @@
+"""What is remembered of queries: one record each, in a bounded store."""

@@ -99,6 +99,10 @@ class Conversation(ABC):
         """Whether the engine that the next statement would most likely go to has a capability."""
 
     @abstractmethod
+    def speaks(self) -> ClientProtocol | None:
+        """The protocol whose frames the engine relays that the next statement would most likely go to."""
+
+    @abstractmethod
     async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
         """Cancel the query that runs now, if any."""
 

@@ -73,4 +73,4 @@ class LaneThread:
     async def join(self) -> None:
         """Return when the thread has ended."""
         self.close()
-        await self._ended
+        await asyncio.shield(self._ended)

@@ -1,0 +1,253 @@
+"""Local slots and the queue before them.
+
+A query takes one slot on one member of its group. When no member has room it waits; waiters are served in
+order of arrival, across all groups that share a cluster, and only ever woken by an event: a release, a
+member that came back, a limit that changed, their own time-out. Nobody overtakes within a group. There is no
+await between the decision and the taking of a slot, so no lock is needed: everything happens on one event
+loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from queryflux.admission.decide import CHOOSERS, Strategy, has_room
+from queryflux.model.errors import CapacityTimeout, NoCapacity, QueryFluxError, QueueFull, Unavailable
+from queryflux.runtime.clock import Clock, Timer
+
+
+@dataclass(slots=True)
+class Member:
+    """One runtime cluster as admission sees it; shared by every group that lists it."""
+
+    name: str
+    limit: int | None = None
+    enabled: bool = True
+    down: str = ""
+    """Why it cannot be reached; empty while it can."""
+    running: int = 0
+    groups: "list[Group]" = field(default_factory=list)
+
+    @property
+    def usable(self) -> bool:
+        return self.enabled and not self.down
+
+
+@dataclass(slots=True)
+class Group:
+    """A pool of members. ``limit`` applies to each member that has none of its own."""
+
+    name: str
+    members: list[Member]
+    limit: int | None = None
+    max_queued: int | None = None
+    wait_secs: float = 300.0
+    strategy: Strategy = Strategy.ROUND_ROBIN
+    enabled: bool = True
+    waiters: "deque[Ticket]" = field(default_factory=deque)
+    turn: int = 0
+
+    def limit_of(self, member: Member) -> int | None:
+        """The cap in force for a member: its own, else the group's; None is no cap."""
+        return member.limit if member.limit is not None else self.limit
+
+
+class Slot:
+    """The right to run one query on a member. Must be released; releasing twice is harmless."""
+
+    __slots__ = ("_admission", "group", "member")
+
+    def __init__(self, admission: "Admission", group: Group, member: Member) -> None:
+        self._admission: Admission | None = admission
+        self.group = group
+        self.member = member
+
+    def release(self) -> None:
+        """Give it back; the first waiter that fits goes on."""
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.released(self.member)
+
+
+class Ticket:
+    """A query's place: it has a ``slot`` at once, or waits for one."""
+
+    __slots__ = ("_admission", "_excluded", "_future", "_timer", "arrival", "group", "slot")
+
+    def __init__(self, admission: "Admission", group: Group, excluded: Collection[str]) -> None:
+        self._admission = admission
+        self._excluded = excluded
+        self._future: asyncio.Future[Slot] | None = None
+        self._timer: Timer | None = None
+        self.arrival = 0
+        self.group = group
+        self.slot: Slot | None = None
+
+    def fits(self) -> Member | None:
+        """The member it would go to now."""
+        return self._admission.pick(self.group, self._excluded)
+
+    def queue(self, future: "asyncio.Future[Slot]", timer: Timer, arrival: int) -> None:
+        """Begin to wait."""
+        self._future, self._timer, self.arrival = future, timer, arrival
+
+    def grant(self, slot: Slot) -> None:
+        """A slot has come: its waiter goes on."""
+        self.slot = slot
+        self._settle()
+        if self._future is not None and not self._future.done():
+            self._future.set_result(slot)
+
+    def refuse(self, error: QueryFluxError) -> None:
+        """No slot will come."""
+        self._settle()
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(error)
+
+    def _settle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait(self) -> Slot:
+        """The slot. Raises CapacityTimeout, Unavailable, or what ``refuse`` was given. Cancelling the waiter
+        leaves the queue, and a slot that was granted at the same moment goes back."""
+        if self.slot is not None:
+            return self.slot
+        assert self._future is not None
+        try:
+            return await self._future
+        except asyncio.CancelledError:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Stop waiting, or give back what was granted and not used."""
+        self._settle()
+        self._admission.left(self)
+        if self.slot is not None:
+            self.slot.release()
+
+
+class Admission:
+    """The slots of one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._arrivals = 0
+
+    def enter(self, group: Group, excluded: Collection[str] = ()) -> Ticket:
+        """Take a slot, or a place in the queue. ``excluded`` names members that were just found unreachable.
+
+        Raises NoCapacity (every usable member has limit 0), Unavailable (no member can run anything now),
+        QueueFull.
+        """
+        ticket = Ticket(self, group, excluded)
+        if not group.waiters and (member := ticket.fits()) is not None:
+            self._take(ticket, member)
+            return ticket
+        self._refuse_hopeless(group, excluded)
+        if group.max_queued is not None and len(group.waiters) >= group.max_queued:
+            raise QueueFull(
+                f"group {group.name!r} has {len(group.waiters)} queries waiting: its maxQueuedQueries",
+                hint="retry later, or raise maxQueuedQueries or maxRunningQueries of the group",
+            )
+        self._arrivals += 1
+        future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        ticket.queue(future, self._clock.call_later(group.wait_secs, _expiry(ticket)), self._arrivals)
+        group.waiters.append(ticket)
+        return ticket
+
+    def pick(self, group: Group, excluded: Collection[str]) -> Member | None:
+        """The member that the group's strategy gives among those with room."""
+        eligible = [
+            member
+            for member in group.members
+            if has_room(member, group.limit_of(member)) and member.name not in excluded
+        ]
+        if not eligible:
+            return None
+        return eligible[CHOOSERS[group.strategy](eligible, group.turn)]
+
+    def _take(self, ticket: Ticket, member: Member) -> None:
+        member.running += 1
+        ticket.group.turn += 1
+        ticket.grant(Slot(self, ticket.group, member))
+
+    def _refuse_hopeless(self, group: Group, excluded: Collection[str]) -> None:
+        if error := hopeless(group, excluded):
+            raise error
+
+    def released(self, member: Member) -> None:
+        """A slot of ``member`` is free again."""
+        member.running -= 1
+        self.wake(member)
+
+    def wake(self, member: Member) -> None:
+        """Room may have appeared on ``member``: serve whoever has waited longest among its groups."""
+        while True:
+            heads = [group.waiters[0] for group in member.groups if group.waiters]
+            for ticket in sorted(heads, key=lambda head: head.arrival):
+                if (choice := ticket.fits()) is not None:
+                    ticket.group.waiters.popleft()
+                    self._take(ticket, choice)
+                    break
+            else:
+                return
+
+    def mark_down(self, member: Member, reason: str) -> None:
+        """``member`` cannot be reached: no new query goes there, and groups left without any member refuse
+        their waiters instead of letting them wait for nothing."""
+        member.down = reason
+        for group in member.groups:
+            if (error := hopeless(group, ())) is not None:
+                while group.waiters:
+                    group.waiters.popleft().refuse(error)
+
+    def mark_up(self, member: Member) -> None:
+        """``member`` answers again."""
+        member.down = ""
+        self.wake(member)
+
+    def left(self, ticket: Ticket) -> None:
+        """A waiter has gone."""
+        if ticket in ticket.group.waiters:
+            ticket.group.waiters.remove(ticket)
+
+
+def hopeless(group: Group, excluded: Collection[str]) -> QueryFluxError | None:
+    """Why waiting in ``group`` is of no use, or None."""
+    usable = [member for member in group.members if member.usable and member.name not in excluded]
+    if not usable:
+        reasons = "; ".join(f"{member.name}: {_why_not(member)}" for member in group.members)
+        return Unavailable(
+            f"no cluster of group {group.name!r} can run queries now ({reasons or 'it has no members'})",
+            hint="retry later; the operator finds the reason in the log and in queryflux_cluster_up",
+        )
+    if all(group.limit_of(member) == 0 for member in usable):
+        return NoCapacity(
+            f"group {group.name!r} runs no queries: maxRunningQueries is 0",
+            hint="set maxRunningQueries of the group or its clusters above 0, or leave it out for no limit",
+        )
+    return None
+
+
+def _why_not(member: Member) -> str:
+    if not member.enabled:
+        return "disabled"
+    return member.down or "just found unreachable"
+
+
+def _expiry(ticket: Ticket) -> Callable[[], None]:
+    def expire() -> None:
+        group = ticket.group
+        if ticket in group.waiters:
+            group.waiters.remove(ticket)
+        ticket.refuse(
+            CapacityTimeout(
+                f"waited {group.wait_secs:g} s for room in group {group.name!r}",
+                hint="retry later, or raise maxRunningQueries or capacityWaitTimeoutSecs of the group",
+            )
+        )
+
+    return expire

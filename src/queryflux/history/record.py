@@ -1,0 +1,61 @@
+"""One record per query (docs/history.md): who, what, where, how long, and how it ended."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from queryflux.model.endings import EndReason, QueryStatus
+
+PREVIEW_LENGTH = 500
+
+
+class QueryRecord(Struct, frozen=True, kw_only=True, gc=False, rename="snake"):
+    """What history keeps. Times are seconds since the epoch, durations milliseconds.
+
+    ``trace`` renders the routing trace when somebody reads it, so that no query pays for it.
+    """
+
+    proxy_query_id: str
+    frontend_protocol: str
+    username: str
+    sql_text: str
+    status: QueryStatus
+    reason: EndReason
+    created_at: float
+    queue_duration_ms: float
+    execution_duration_ms: float
+    cluster_group: str = ""
+    cluster_name: str = ""
+    engine_type: str = ""
+    backend_query_id: str | None = None
+    catalog: str | None = None
+    database: str | None = None
+    source_dialect: str = ""
+    target_dialect: str = ""
+    translated_sql: str | None = None
+    translation_status: str | None = None
+    translation_reason: str | None = None
+    rows_returned: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    query_tags: Mapping[str, str | None] | None = None
+    cpu_time_ms: int | None = None
+    processed_rows: int | None = None
+    processed_bytes: int | None = None
+    physical_input_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    spilled_bytes: int | None = None
+    total_splits: int | None = None
+    engine_elapsed_time_ms: int | None = None
+    trace: Callable[[], Any] | None = None
+
+    @property
+    def sql_preview(self) -> str:
+        """The first 500 characters of the client's text."""
+        return self.sql_text[:PREVIEW_LENGTH]
+
+    @property
+    def was_translated(self) -> bool:
+        """Whether the engine was sent another text than the client's."""
+        return self.translated_sql is not None

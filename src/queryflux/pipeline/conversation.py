@@ -1,0 +1,296 @@
+"""A client's side of things between its statements: engine connections, and the transaction.
+
+A transaction takes nothing at BEGIN. Its first statement is routed and admitted as usual; from then on group,
+cluster, engine connection and slot stay with the conversation until COMMIT, ROLLBACK, the idle limit or the
+client's end. COMMIT and ROLLBACK never wait for admission. An engine without transactions serves reads inside
+one and refuses writes, because it could not undo them.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from queryflux.admission.slots import Slot
+from queryflux.engines.port import (
+    Capability,
+    ConnectionSpec,
+    EngineConnection,
+    EngineRequest,
+    TransactionStatus,
+)
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import QueryFluxError, TransactionFailed
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Session, Statement
+from queryflux.pipeline.face import Conversation, Query
+from queryflux.pipeline.generation import Cluster, GroupPlan, Routed
+from queryflux.pipeline.local import Control, MetadataRun
+from queryflux.pipeline.run import Run
+from queryflux.pipeline.stages import refuse_write_without_transactions
+from queryflux.results.answer import Done, Frames, Shape
+from queryflux.runtime.clock import Timer
+from queryflux.sql.classify import classify
+from queryflux.sql.kinds import StatementKind
+
+if TYPE_CHECKING:
+    from queryflux.pipeline.pipeline import QueryPipeline
+
+log = logging.getLogger(__name__)
+
+CONTROL = {StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK}
+
+
+@dataclass(slots=True)
+class Pinned:
+    """What an open transaction holds. ``slot`` is here between statements and with the query during one."""
+
+    group: str
+    plan: GroupPlan
+    target: Cluster
+    routed: Routed | None
+    connection: EngineConnection
+    slot: Slot | None
+    expired: bool = False
+
+    def take(self) -> Slot:
+        """The slot, for the next statement."""
+        assert self.slot is not None
+        slot, self.slot = self.slot, None
+        return slot
+
+    def check(self) -> None:
+        """Raises TransactionFailed after the idle limit has rolled it back."""
+        if self.expired:
+            raise TransactionFailed(
+                f"the transaction was idle for over {self.plan.idle_in_transaction_secs:g} s and was rolled back",
+                hint="send ROLLBACK, then begin again",
+            )
+
+
+class Talk(Conversation):
+    """One client's conversation."""
+
+    def __init__(self, pipeline: "QueryPipeline", identity: VerifiedIdentity, session: Session) -> None:
+        self.pipeline = pipeline
+        self.identity = identity
+        self.session = session
+        self.pinned: Pinned | None = None
+        self._begun: Statement | None = None
+        """BEGIN was said; no engine has heard of it yet."""
+        self._implicit = False
+        self._connections: dict[str, tuple[Cluster, EngineConnection]] = {}
+        self._current: Run | None = None
+        self._idle: Timer | None = None
+        self._closed = False
+
+    # Statements.
+
+    def submit(self, statement: Statement) -> Query:
+        kind = self.pipeline.classify(statement.text, statement.dialect).kind
+        if kind in CONTROL:
+            return Control(self, statement, kind)
+        local = MetadataRun.recognised(self, statement)
+        if local is not None:
+            return local
+        run = Run(self, statement, self.pipeline.ids.next())
+        self._current = run
+        self._stop_idling()
+        self.pipeline.begun(run)
+        run.advance()
+        return run
+
+    def ended(self, run: Run) -> None:
+        """A query of ours has ended."""
+        if self._current is run:
+            self._current = None
+        self.pipeline.ended(run)
+
+    def keep(self, slot: Slot, run: Run) -> None:
+        """Its transaction goes on: the slot stays with us until it ends."""
+        if self._closed or run.connection is None:
+            slot.release()
+            return
+        if self.pinned is None:
+            assert run.plan is not None
+            assert run.target is not None
+            self.pinned = Pinned(run.group, run.plan, run.target, run.routed, run.connection, slot)
+        else:
+            self.pinned.slot = slot
+        if not self._implicit:
+            limit = self.pinned.plan.idle_in_transaction_secs
+            self._idle = self.pipeline.clock.call_later(limit, self._idled)
+
+    def connection_to(self, target: Cluster) -> EngineConnection:
+        """Our connection to a cluster; made when first needed, kept for the next statement."""
+        if self.pinned is not None:
+            return self.pinned.connection
+        name = target.member.name
+        held = self._connections.get(name)
+        if held is not None and held[0] is target:
+            return held[1]
+        connection = target.engine.connect(ConnectionSpec(self.identity, self.session))
+        self._connections[name] = (target, connection)
+        return connection
+
+    def forget(self, target: Cluster) -> None:
+        """The cluster could not be reached: begin afresh next time."""
+        held = self._connections.pop(target.member.name, None)
+        if held is not None:
+            self.pipeline.tasks.spawn("close lost connection", held[1].close())
+
+    async def before_statement(self, run: Run, connection: EngineConnection) -> None:
+        """The first statement after BEGIN: the engine hears of the transaction now."""
+        begun = self._begun or (Statement("BEGIN", run.statement.dialect) if self._implicit else None)
+        if begun is None or self.pinned is not None:
+            return
+        if Capability.TRANSACTIONS not in connection_capabilities(run):
+            if self._begun is not None:
+                refuse_write_without_transactions(run)
+            return
+        if connection.transaction is not TransactionStatus.IDLE:
+            return
+        await self._control(run.target, connection, begun)
+
+    async def _control(
+        self, target: Cluster | None, connection: EngineConnection, statement: Statement
+    ) -> Done:
+        """Say BEGIN, COMMIT or ROLLBACK to the engine. Raises what it answers."""
+        assert target is not None
+        native = statement.native if target.engine.native_protocol is self.session.protocol else None
+        sql = statement.text if native is not None else plain(statement)
+        answer = await connection.execute(EngineRequest("", sql, self.session, self.identity, native=native))
+        if isinstance(answer, Frames):
+            while await answer.next() is not None:
+                pass
+            await answer.close()
+            if answer.failure is not None:
+                raise answer.failure
+        return answer if isinstance(answer, Done) else Done(sql.split()[0].upper())
+
+    # Transactions.
+
+    @property
+    def transaction(self) -> TransactionStatus:
+        if self.pinned is not None and not self._implicit:
+            if self.pinned.expired:
+                return TransactionStatus.FAILED
+            return self.pinned.connection.transaction
+        return TransactionStatus.IDLE if self._begun is None else TransactionStatus.OPEN
+
+    async def begin(self, statement: Statement) -> Done:
+        """BEGIN: remembered until there is something to do in it."""
+        if self._begun is None and (self.pinned is None or self._implicit):
+            self._begun = statement
+            self._implicit = False
+        return Done("BEGIN")
+
+    async def finish(self, statement: Statement, tag: str) -> Done:
+        """COMMIT or ROLLBACK. A failed transaction's COMMIT is a ROLLBACK, and says so."""
+        self._stop_idling()
+        pinned, self.pinned, self._begun = self.pinned, None, None
+        if pinned is None:
+            return Done(tag)
+        failed = pinned.expired or pinned.connection.transaction is TransactionStatus.FAILED
+        try:
+            if not pinned.expired and pinned.connection.transaction is not TransactionStatus.IDLE:
+                await self._control(pinned.target, pinned.connection, statement)
+        finally:
+            await self._unpin(pinned)
+        return Done("ROLLBACK" if failed else tag)
+
+    async def _unpin(self, pinned: Pinned) -> None:
+        if pinned.connection.transaction is not TransactionStatus.IDLE:
+            self._connections.pop(pinned.target.member.name, None)
+            await pinned.connection.close()
+        if pinned.slot is not None:
+            pinned.slot.release()
+
+    async def begin_implicit(self) -> None:
+        if self.transaction is TransactionStatus.IDLE:
+            self._implicit = True
+
+    async def sync(self, failed: bool = False) -> None:
+        for _, connection in list(self._connections.values()):
+            await connection.sync()
+        if self._implicit:
+            self._implicit = False
+            word = "ROLLBACK" if failed else "COMMIT"
+            if self.pinned is not None:
+                await self.finish(Statement(word, self.session.protocol.dialect), word)
+
+    def _stop_idling(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _idled(self) -> None:
+        self._idle = None
+        if self.pinned is not None and self._current is None:
+            self.pinned.expired = True
+            self.pipeline.tasks.spawn("roll back idle transaction", self._roll_back_idle(self.pinned))
+
+    async def _roll_back_idle(self, pinned: Pinned) -> None:
+        log.warning("rolling back a transaction of %s that was idle too long", self.identity.user)
+        self._connections.pop(pinned.target.member.name, None)
+        try:
+            await pinned.connection.close()
+        finally:
+            if pinned.slot is not None:
+                pinned.take().release()
+
+    # The rest of the face.
+
+    async def describe(self, statement: Statement) -> Shape:
+        local = MetadataRun.recognised(self, statement)
+        if local is not None:
+            return await local.describe()
+        return await self.pipeline.describe(self, statement)
+
+    def likely(self) -> Cluster | None:
+        """The cluster that the next statement would most likely go to."""
+        if self.pinned is not None:
+            return self.pinned.target
+        return self.pipeline.likely(self)
+
+    def can(self, capability: Capability) -> bool:
+        likely = self.likely()
+        return likely is not None and capability in likely.engine.capabilities
+
+    def speaks(self) -> ClientProtocol | None:
+        likely = self.likely()
+        return likely.engine.native_protocol if likely is not None else None
+
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        if self._current is not None:
+            await self._current.cancel(reason)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_idling()
+        if self._current is not None:
+            await self._current.close()
+        pinned, self.pinned, self._begun = self.pinned, None, None
+        for _, connection in list(self._connections.values()):
+            try:
+                await connection.close()
+            except QueryFluxError as error:
+                log.warning("closing a connection of %s: %s", self.identity.user, error)
+        self._connections.clear()
+        if pinned is not None and pinned.slot is not None:
+            pinned.slot.release()
+        self.pipeline.left(self)
+
+
+def connection_capabilities(run: Run) -> frozenset[Capability]:
+    """What the engine of a query can do."""
+    assert run.target is not None
+    return run.target.engine.capabilities
+
+
+def plain(statement: Statement) -> str:
+    """Transaction control without the options that only the client's dialect knows."""
+    kind = classify(statement.text, statement.dialect).kind
+    return {StatementKind.BEGIN: "BEGIN", StatementKind.COMMIT: "COMMIT"}.get(kind, "ROLLBACK")

@@ -1,0 +1,65 @@
+"""One compiled configuration. Immutable in what it decides; a query keeps the generation it started with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from queryflux.admission.slots import Group, Member
+from queryflux.engines.port import Engine
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.statement import Session
+
+
+class Routed(Protocol):
+    """The group that the rules gave, and how they came to it."""
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+
+    def trace(self) -> object:
+        """The steps, rendered when somebody reads them."""
+
+
+class Chain(Protocol):
+    """The compiled rules."""
+
+    def route(self, identity: VerifiedIdentity, session: Session, text: str) -> Routed:
+        """The group for a statement. Raises AccessDenied."""
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """A group as the pipeline uses it: admission's view of it, and its own settings."""
+
+    admission: Group
+    query_timeout_secs: float | None = None
+    idle_in_transaction_secs: float = 60.0
+    default_tags: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A runtime cluster: its engine, and its member state, which all groups share."""
+
+    engine: Engine
+    member: Member
+
+
+@dataclass(slots=True)
+class Generation:
+    """What a Snapshot compiles to. ``strict`` is ``translation.mode: strict``."""
+
+    revision: str
+    chain: Chain
+    groups: Mapping[str, GroupPlan]
+    clusters: Mapping[str, Cluster]
+    strict: bool = False
+    untagged_metrics: frozenset[str] = frozenset()
+    """Tag keys that metrics leave out (``metrics.tagsDenyList``)."""
+
+    def likely_engine(self, group: str) -> Engine | None:
+        """The engine of the group's first usable member, or of its first."""
+        members = self.groups[group].admission.members
+        usable = [member for member in members if member.usable] or members
+        return self.clusters[usable[0].name].engine if usable else None

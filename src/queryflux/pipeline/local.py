@@ -1,0 +1,109 @@
+"""Statements that no engine has to run: transaction control, and questions about the catalog.
+
+They take no slot and leave no record (docs/history.md).
+"""
+
+from typing import TYPE_CHECKING
+
+from queryflux.engines.port import Engine
+from queryflux.metadata.recognise import MetadataQuery, recognise
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import QueryCancelled, QueryFluxError
+from queryflux.model.statement import Statement
+from queryflux.pipeline.face import Query
+from queryflux.results.answer import Answer, Done, Shape
+from queryflux.sql.kinds import StatementKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from queryflux.pipeline.conversation import Talk
+    from queryflux.results.held import HeldTable
+
+
+class Control(Query):
+    """BEGIN, COMMIT or ROLLBACK."""
+
+    def __init__(self, talk: "Talk", statement: Statement, kind: StatementKind) -> None:
+        self._talk = talk
+        self._statement = statement
+        self._kind = kind
+        self.id = ""
+        self.waiting = False
+        self.engine_protocol = None
+        self.group = ""
+        self.cluster = ""
+
+    async def start(self) -> Answer:
+        if self._kind is StatementKind.BEGIN:
+            return await self._talk.begin(self._statement)
+        return await self._talk.finish(self._statement, self._kind.name)
+
+    async def next(self) -> None:
+        return None
+
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        """Ending a transaction is not interrupted."""
+
+    async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
+        """Nothing is held."""
+
+
+class MetadataRun(Query):
+    """A question about tables and columns, answered from the engine's own list of them."""
+
+    def __init__(self, talk: "Talk", question: MetadataQuery, engine: Engine, group: str) -> None:
+        self._talk = talk
+        self._question = question
+        self._engine = engine
+        self._cancelled = False
+        self._answer: HeldTable | None = None
+        self.id = ""
+        self.waiting = False
+        self.engine_protocol = None
+        self.group = group
+        self.cluster = engine.name
+
+    @classmethod
+    def recognised(cls, talk: "Talk", statement: Statement) -> "MetadataRun | None":
+        """A run for ``statement`` if it asks about the catalog of an engine that does not speak the client's
+        protocol itself."""
+        if talk.pinned is not None and talk.speaks() is talk.session.protocol:
+            return None
+        question = recognise(statement.text, statement.dialect)
+        if question is None:
+            return None
+        try:
+            likely = talk.pipeline.likely(talk, statement.text)
+        except QueryFluxError:
+            return None  # the run itself will meet the same error, and record it
+        if likely is None or likely.engine.native_protocol is talk.session.protocol:
+            return None
+        return cls(talk, question, likely.engine, likely.member.name)
+
+    async def start(self) -> Answer:
+        from queryflux.metadata.answer import answer
+        from queryflux.results.held import HeldTable
+
+        table = await answer(self._question, self._engine, self._talk.session, self._talk.identity)
+        if self._cancelled:
+            raise QueryCancelled("the metadata query was cancelled")
+        if table is None:
+            return Done(self._question.tag)
+        self._answer = HeldTable(table)
+        return self._answer
+
+    async def describe(self) -> Shape:
+        """Its columns."""
+        from queryflux.metadata.answer import shape
+
+        return await shape(self._question, self._engine, self._talk.session, self._talk.identity)
+
+    async def next(self) -> "pa.RecordBatch | None":
+        return await self._answer.next() if self._answer is not None else None
+
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        self._cancelled = True
+
+    async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
+        self._answer = None

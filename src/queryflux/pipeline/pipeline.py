@@ -1,0 +1,171 @@
+"""The pipeline of one process: conversations in, queries through the stages, everything counted and ended."""
+
+import asyncio
+import logging
+
+from queryflux.admission.slots import Admission
+from queryflux.engines.port import ConnectionSpec, EngineRequest
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import EngineUnavailable, NotConfigured, QueryFluxError, ShuttingDown
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.ids import QueryIds
+from queryflux.model.statement import Session, Statement
+from queryflux.pipeline.conversation import Talk
+from queryflux.pipeline.ending import Recorder
+from queryflux.pipeline.face import Classification, Conversation, Pipeline
+from queryflux.pipeline.generation import Cluster, Generation
+from queryflux.pipeline.health import Health
+from queryflux.pipeline.run import Run
+from queryflux.pipeline.stages import STAGES, Stage
+from queryflux.results.answer import Shape
+from queryflux.runtime.clock import Clock
+from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.tasks import TaskGroup
+from queryflux.sql.classify import classify
+from queryflux.sql.split import split
+from queryflux.sql.translate import Policy, translate
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_STATEMENT_BYTES = 16 * 1024 * 1024
+
+
+class QueryPipeline(Pipeline):
+    """Everything between the doors and the engines."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        recorder: Recorder,
+        ids: QueryIds,
+        max_statement_bytes: int = DEFAULT_MAX_STATEMENT_BYTES,
+    ) -> None:
+        self.clock = clock
+        self.metrics = metrics
+        self.recorder = recorder
+        self.ids = ids
+        self.max_statement_bytes = max_statement_bytes
+        self.admission = Admission(clock)
+        self.tasks = TaskGroup("pipeline")
+        self.stages: tuple[Stage, ...] = STAGES
+        self.health = Health(self.admission, clock, metrics, self.tasks)
+        self.running: dict[str, Run] = {}
+        self._talks: set[Talk] = set()
+        self._generation: Generation | None = None
+        self._draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    # Configuration.
+
+    @property
+    def generation(self) -> Generation:
+        """The one that new queries start with. Raises NotConfigured."""
+        if self._generation is None:
+            raise NotConfigured("no configuration is active yet", hint="retry in a moment")
+        return self._generation
+
+    def activate(self, generation: Generation) -> None:
+        """Use a configuration from now on, and begin to watch its clusters."""
+        self._generation = generation
+        for cluster in generation.clusters.values():
+            self.health.watch(cluster)
+
+    # What doors call.
+
+    def check_ready(self) -> None:
+        if self._draining:
+            raise ShuttingDown(
+                "this server is shutting down", hint="connect again: another one may take over"
+            )
+        if self._generation is None:
+            raise NotConfigured("no configuration is active yet", hint="retry in a moment")
+
+    def converse(self, identity: VerifiedIdentity, session: Session) -> Conversation:
+        talk = Talk(self, identity, session)
+        self._talks.add(talk)
+        return talk
+
+    def classify(self, text: str, dialect: str) -> Classification:
+        return classify(text, dialect)
+
+    def split(self, text: str, dialect: str) -> list[str]:
+        return split(text, dialect)
+
+    # What conversations and queries call.
+
+    def begun(self, run: Run) -> None:
+        """A query exists."""
+        self.running[run.id] = run
+        self._empty.clear()
+
+    def ended(self, run: Run) -> None:
+        """A query is no more."""
+        self.running.pop(run.id, None)
+        if not self.running:
+            self._empty.set()
+
+    def left(self, talk: Talk) -> None:
+        """A client has gone."""
+        self._talks.discard(talk)
+
+    def lost(self, cluster: Cluster, error: QueryFluxError) -> None:
+        """A cluster could not be reached."""
+        self.health.lost(cluster, error)
+
+    def likely(self, talk: Talk, text: str = "") -> Cluster | None:
+        """Where a statement would most likely go. Raises AccessDenied, NotConfigured."""
+        generation = self.generation
+        group = generation.chain.route(talk.identity, talk.session, text).group
+        engine = generation.likely_engine(group)
+        return generation.clusters[engine.name] if engine is not None else None
+
+    async def describe(self, talk: Talk, statement: Statement) -> Shape:
+        """The shape of a statement, from the engine it would go to; in its transaction, if one is open."""
+        target = talk.pinned.target if talk.pinned is not None else self.likely(talk, statement.text)
+        if target is None:
+            raise EngineUnavailable("no cluster can describe the statement")
+        engine, sql = target.engine, statement.text
+        if statement.dialect and engine.dialect != statement.dialect:
+            policy = Policy.STRICT if self.generation.strict else Policy.BEST_EFFORT
+            sql = (await translate(sql, statement.dialect, engine.dialect, policy)).sql
+        native = statement.native if engine.native_protocol is talk.session.protocol else None
+        request = EngineRequest("", sql, talk.session, talk.identity, statement.parameters, native)
+        if talk.pinned is not None:
+            return await talk.connection_to(target).describe(request)
+        connection = engine.connect(ConnectionSpec(talk.identity, talk.session))
+        try:
+            return await connection.describe(request)
+        finally:
+            await connection.close()
+
+    # The end of the process.
+
+    def begin_drain(self) -> None:
+        """Take no new conversations; the queries that run go on."""
+        self._draining = True
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait until every query has ended, at most so long. False when some are left."""
+        self.begin_drain()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End every query that is left, every conversation, every engine."""
+        self.begin_drain()
+        left = list(self.running.values())
+        if left:
+            log.warning("ending %d queries that are still running", len(left))
+        await asyncio.gather(*(run.cancel(EndReason.SHUTDOWN) for run in left), return_exceptions=True)
+        await asyncio.gather(*(talk.close() for talk in list(self._talks)), return_exceptions=True)
+        await self.tasks.close()
+        if self._generation is not None:
+            for cluster in self._generation.clusters.values():
+                await cluster.engine.close()

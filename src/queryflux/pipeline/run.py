@@ -1,0 +1,350 @@
+"""One query: it owns its slot, its deadline and its ending, and is the only writer of its state.
+
+The stages (stages.py) run in order, first as far as they can without waiting (``submit``), then on
+(``start``). Whoever ends it first wins: the reader who saw the last batch, an error, a cancel, the deadline.
+The order of an ending is fixed: the engine's work stops, then the slot returns, then the record is written.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from queryflux.admission.slots import Slot, Ticket
+from queryflux.engines.port import EngineConnection, TransactionStatus
+from queryflux.history.record import QueryRecord
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import (
+    AccessDenied,
+    CapacityTimeout,
+    EngineConnectionLost,
+    InternalError,
+    NoCapacity,
+    QueryAbandoned,
+    QueryCancelled,
+    QueryEnded,
+    QueryFluxError,
+    QueryTimedOut,
+    QueueFull,
+    ShuttingDown,
+)
+from queryflux.model.statement import Statement
+from queryflux.pipeline.face import Query
+from queryflux.pipeline.generation import Cluster, GroupPlan, Routed
+from queryflux.pipeline.state import Event, State, after
+from queryflux.results.answer import Answer, Batches, Done, Frames
+from queryflux.runtime.clock import Timer
+from queryflux.sql.translate import Translation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from queryflux.pipeline.conversation import Talk
+
+log = logging.getLogger(__name__)
+
+REASONS: tuple[tuple[type[QueryFluxError], EndReason], ...] = (
+    (AccessDenied, EndReason.DENIED),
+    (QueueFull, EndReason.QUEUE_FULL),
+    (CapacityTimeout, EndReason.CAPACITY_TIMEOUT),
+    (NoCapacity, EndReason.NO_CAPACITY),
+    (ShuttingDown, EndReason.SHUTDOWN),
+    (QueryTimedOut, EndReason.TIMED_OUT),
+    (QueryAbandoned, EndReason.ABANDONED),
+    (QueryEnded, EndReason.CANCELLED),
+)
+
+
+def reason_of(error: BaseException) -> EndReason:
+    """The ending that an error stands for."""
+    if isinstance(error, asyncio.CancelledError):
+        return EndReason.CLIENT_GONE
+    return next((reason for kind, reason in REASONS if isinstance(error, kind)), EndReason.FAILED)
+
+
+class Run(Query):
+    """A query on its way; ``talk`` is the conversation it belongs to."""
+
+    def __init__(self, talk: "Talk", statement: Statement, query_id: str) -> None:
+        self.talk = talk
+        self.statement = statement
+        self.id = query_id
+        self.generation = talk.pipeline.generation
+        self.session = talk.session
+        self.tags = talk.session.tags
+        self.waiting = False
+        self.group = ""
+        self.cluster = ""
+        self.engine_protocol = None
+        self.recorded = True
+        self.state = State.RECEIVED
+        clock = talk.pipeline.clock
+        self._clock = clock
+        self.created_at = clock.now()
+        self._received = clock.monotonic()
+        self.admitted_at: float | None = None
+        self.plan: GroupPlan | None = None
+        self.target: Cluster | None = None
+        self.routed: Routed | None = None
+        self.ticket: Ticket | None = None
+        self.slot: Slot | None = None
+        self.unreachable: set[str] = set()
+        self.translation: Translation | None = None
+        self.sql = statement.text
+        self.connection: EngineConnection | None = None
+        self.answer: Answer | None = None
+        self.rows = 0
+        self.error: QueryFluxError | None = None
+        self.stage = 0
+        self._pending: Awaitable[None] | None = None
+        self._timer: Timer | None = None
+        self._stop: EndReason | None = None
+        self._ending: asyncio.Future[None] | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Somebody has asked for its end."""
+        return self._stop is not None
+
+    # The stages.
+
+    def move(self, event: Event) -> None:
+        """Take one step of the lifecycle."""
+        self.state = after(self.state, event)
+
+    def advance(self) -> None:
+        """Run stages until one has to wait, fails, or all are done. Never raises."""
+        stages = self.talk.pipeline.stages
+        try:
+            while self.stage < len(stages):
+                self.stage += 1
+                self._pending = stages[self.stage - 1](self)
+                if self._pending is not None:
+                    return
+        except QueryFluxError as error:
+            self.error = error
+        except Exception as error:
+            self.error = self._internal(error)
+
+    async def start(self) -> Answer:
+        try:
+            return await self._start()
+        except asyncio.CancelledError:
+            await self._shielded_end(EndReason.CLIENT_GONE, None)
+            raise
+
+    async def _start(self) -> Answer:
+        try:
+            while self.error is None and self._pending is not None:
+                pending, self._pending = self._pending, None
+                await pending
+                self.advance()
+        except QueryFluxError as error:
+            self.error = error
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.error = self._internal(error)
+        if self._stop is not None and self.answer is not None:
+            await self.answer_too_late()
+        if self.error is not None or self._stop is not None:
+            await self.fail(self.error or self.ended_error())
+        assert self.answer is not None
+        if isinstance(self.answer, Done):
+            self.rows = self.answer.rows or 0
+            await self.end(EndReason.COMPLETED, None)
+        return self.answer
+
+    async def next(self) -> "pa.RecordBatch | object | None":
+        answer = self.answer
+        if self._ending is not None:
+            if self._stop is not None:
+                await asyncio.shield(self._ending)
+                raise self.ended_error()
+            return None
+        if answer is None or isinstance(answer, Done):
+            return None
+        try:
+            part = await answer.next()
+        except asyncio.CancelledError:
+            await self._shielded_end(EndReason.CLIENT_GONE, None)
+            raise
+        except QueryFluxError as error:
+            await self.fail(error)
+        except Exception as error:
+            await self.fail(self._internal(error))
+        if part is not None:
+            if isinstance(answer, Batches):
+                self.rows += cast("pa.RecordBatch", part).num_rows
+            return part
+        if self._stop is not None:
+            await self.fail(self.ended_error())
+        if isinstance(answer, Frames):
+            self.rows = answer.rows or 0
+            await self.end(EndReason.FAILED if answer.failure else EndReason.COMPLETED, answer.failure)
+        else:
+            await self.end(EndReason.COMPLETED, None)
+        return None
+
+    # The endings.
+
+    async def answer_too_late(self) -> None:
+        """It was stopped while the engine accepted it: nobody will read the answer."""
+        if self.answer is not None and not isinstance(self.answer, Done):
+            await self.answer.close()
+
+    async def fail(self, error: QueryFluxError) -> NoReturn:
+        """End with ``error`` and raise it; or what stopped it, when that is why the engine complained."""
+        if self._stop is not None and not isinstance(error, QueryEnded | ShuttingDown):
+            error = self.ended_error()
+        await self.end(self._stop or reason_of(error), error)
+        raise error
+
+    def ended_error(self) -> QueryFluxError:
+        """What a reader of a stopped query is told."""
+        reason = self._stop or EndReason.CANCELLED
+        if reason is EndReason.TIMED_OUT:
+            limit = self.plan.query_timeout_secs if self.plan else None
+            return QueryTimedOut(
+                f"query {self.id} ran longer than queryTimeoutSecs ({limit:g} s) of group {self.group!r}"
+                if limit is not None
+                else f"query {self.id} ran too long",
+                hint="make it smaller, or ask the operator to raise queryTimeoutSecs",
+            )
+        if reason is EndReason.ABANDONED:
+            return QueryAbandoned(f"query {self.id} was abandoned: its client stopped asking for results")
+        if reason is EndReason.SHUTDOWN:
+            return ShuttingDown(f"query {self.id} was stopped: this server is shutting down", hint="retry")
+        return QueryCancelled(f"query {self.id} was cancelled")
+
+    async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
+        if self._ending is None and self._stop is None:
+            self._stop = reason
+            await self._interrupt()
+        await self._shielded_end(reason, self.ended_error())
+
+    async def _interrupt(self) -> None:
+        """Make whatever ``start`` or ``next`` waits for come back."""
+        if self.ticket is not None and self.slot is None:
+            self.ticket.refuse(self.ended_error())
+            self.ticket.leave()
+        if self.connection is not None and self.state in {State.RUNNING, State.STREAMING}:
+            await self.connection.cancel()
+
+    async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
+        if self._ending is None:
+            await self.cancel(reason)
+        else:
+            await asyncio.shield(self._ending)
+
+    async def _shielded_end(self, reason: EndReason, error: Exception | None) -> None:
+        """End it even though the task that asks is being cancelled."""
+        if self._stop is None:
+            self._stop = reason
+        await asyncio.shield(asyncio.ensure_future(self.end(self._stop, error)))
+
+    async def end(self, reason: EndReason, error: Exception | None) -> None:
+        """The one ending. A second caller waits for the first."""
+        if self._ending is not None:
+            if not self._ending.done():
+                await asyncio.shield(self._ending)
+            return
+        self._ending = asyncio.get_running_loop().create_future()
+        self.move(Event.END)
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self._stop_engine(reason)
+        finally:
+            self._give_back()
+            self._write(reason, error)
+            self.talk.ended(self)
+            self._ending.set_result(None)
+
+    async def _stop_engine(self, reason: EndReason) -> None:
+        try:
+            if self._pending is not None:
+                cast("Any", self._pending).close()
+                self._pending = None
+            if self.answer is None or isinstance(self.answer, Done):
+                if reason is EndReason.CLIENT_GONE and self.connection is not None:
+                    await self.connection.cancel()
+                return
+            await self.answer.close()
+        except QueryFluxError as error:
+            log.warning("query %s: stopping it at %s failed: %s", self.id, self.cluster, error)
+        except Exception:
+            log.exception("query %s: stopping it at %s failed", self.id, self.cluster)
+
+    def _give_back(self) -> None:
+        if self.ticket is not None and self.slot is None:
+            self.ticket.leave()
+        if self.slot is not None:
+            slot, self.slot = self.slot, None
+            connection = self.connection
+            if connection is not None and connection.transaction is not TransactionStatus.IDLE:
+                self.talk.keep(slot, self)
+            else:
+                slot.release()
+
+    def arm(self, seconds: float | None) -> None:
+        """Begin to count towards queryTimeoutSecs."""
+        if seconds is not None and self._timer is None:
+            self._timer = self._clock.call_later(seconds, self._overdue)
+
+    def _overdue(self) -> None:
+        if self._ending is None:
+            self.talk.pipeline.tasks.spawn(f"time-out of {self.id}", self.cancel(EndReason.TIMED_OUT))
+
+    def _internal(self, error: Exception) -> QueryFluxError:
+        if isinstance(error, ConnectionError | OSError | EOFError):
+            log.warning("query %s on %s: %s", self.id, self.cluster or "no cluster", error)
+            return EngineConnectionLost(f"the connection to cluster {self.cluster!r} broke: {error}")
+        log.error("query %s failed inside QueryFlux", self.id, exc_info=error)
+        return InternalError(f"internal error; the operator finds the cause in the log under {self.id}")
+
+    def _write(self, reason: EndReason, error: Exception | None) -> None:
+        if not self.recorded:
+            return
+        ended = self._clock.monotonic()
+        admitted = self.admitted_at
+        queued = (admitted if admitted is not None else ended) - self._received if self.waiting else 0.0
+        engine = self.target.engine if self.target else None
+        stats = self.answer.stats if self.answer is not None else None
+        done = self.translation
+        record = QueryRecord(
+            proxy_query_id=self.id,
+            frontend_protocol=self.session.protocol.label,
+            username=self.talk.identity.user,
+            sql_text=self.statement.text,
+            status=reason.status,
+            reason=reason,
+            created_at=self.created_at,
+            queue_duration_ms=queued * 1000,
+            execution_duration_ms=(ended - admitted) * 1000 if admitted is not None else 0.0,
+            cluster_group=self.group,
+            cluster_name=self.cluster,
+            engine_type=engine.engine_key if engine else "",
+            catalog=self.session.catalog,
+            database=self.session.database,
+            source_dialect=self.statement.dialect,
+            target_dialect=engine.dialect if engine else "",
+            translated_sql=done.sql if done is not None and done.status == "yes" else None,
+            translation_status=done.status if done is not None else None,
+            translation_reason=done.reason if done is not None else None,
+            rows_returned=self.rows if self.answer is not None else None,
+            error_code=getattr(error, "code", None),
+            error_message=str(error) if error is not None else None,
+            query_tags=self.tags or None,
+            trace=self.routed.trace if self.routed is not None else None,
+            backend_query_id=stats.backend_query_id if stats else None,
+            cpu_time_ms=stats.cpu_ms if stats else None,
+            processed_rows=stats.processed_rows if stats else None,
+            processed_bytes=stats.processed_bytes if stats else None,
+            physical_input_bytes=stats.physical_input_bytes if stats else None,
+            peak_memory_bytes=stats.peak_memory_bytes if stats else None,
+            spilled_bytes=stats.spilled_bytes if stats else None,
+            total_splits=stats.total_splits if stats else None,
+            engine_elapsed_time_ms=stats.elapsed_ms if stats else None,
+        )
+        self.talk.pipeline.recorder.write(record, self.generation.untagged_metrics)

@@ -1,0 +1,175 @@
+"""The order of a query, as one tuple. A stage does its work at once and returns None, or returns what to
+await.
+
+Adding a stage to the path of a query means adding a function here and its name to STAGES, and nothing else.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from queryflux.admission.slots import Slot
+from queryflux.engines.port import Capability, EngineRequest
+from queryflux.model.errors import EngineUnavailable, NotSupported, StatementTooLarge
+from queryflux.model.statement import Parameter
+from queryflux.pipeline.state import Event
+from queryflux.sql.bind import bind
+from queryflux.sql.classify import classify
+from queryflux.sql.translate import Policy, translate
+
+if TYPE_CHECKING:
+    from queryflux.pipeline.run import Run
+
+Stage = Callable[["Run"], Awaitable[None] | None]
+
+
+def measure(run: "Run") -> None:
+    """Refuse what is too large before anything looks at it."""
+    limit = run.talk.pipeline.max_statement_bytes
+    text = run.statement.text
+    if len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit):
+        raise StatementTooLarge(
+            f"the statement is larger than maxStatementBytes ({limit} bytes)",
+            hint="send it in parts, or ask the operator to raise queryflux.maxStatementBytes",
+        )
+
+
+def route(run: "Run") -> None:
+    """The group: the one of the open transaction, else what the rules say."""
+    pinned = run.talk.pinned
+    if pinned is not None:
+        run.group, run.target, run.routed = pinned.group, pinned.target, pinned.routed
+    else:
+        run.routed = run.generation.chain.route(run.talk.identity, run.session, run.statement.text)
+        run.group = run.routed.group
+    run.plan = run.generation.groups[run.group]
+    if run.plan.default_tags:
+        run.tags = {**run.plan.default_tags, **run.session.tags}
+    run.move(Event.ROUTE)
+
+
+def admit(run: "Run") -> Awaitable[None] | None:
+    """A slot on a member; a transaction brings its own."""
+    assert run.plan is not None
+    pinned = run.talk.pinned
+    if pinned is not None:
+        pinned.check()
+        _admitted(run, pinned.take())
+        return None
+    run.ticket = run.talk.pipeline.admission.enter(run.plan.admission, run.unreachable)
+    if run.ticket.slot is not None:
+        _admitted(run, run.ticket.slot)
+        return None
+    run.waiting = True
+    run.move(Event.QUEUE)
+    likely = run.generation.likely_engine(run.group)
+    run.engine_protocol = likely.native_protocol if likely else None
+    return _wait(run)
+
+
+async def _wait(run: "Run") -> None:
+    assert run.ticket is not None
+    _admitted(run, await run.ticket.wait())
+
+
+def _admitted(run: "Run", slot: Slot) -> None:
+    run.slot = slot
+    run.move(Event.ADMIT)
+    run.target = run.generation.clusters[slot.member.name]
+    run.cluster = slot.member.name
+    run.engine_protocol = run.target.engine.native_protocol
+    if run.admitted_at is None:
+        run.admitted_at = run.talk.pipeline.clock.monotonic()
+    assert run.plan is not None
+    run.arm(run.plan.query_timeout_secs)
+
+
+def translate_sql(run: "Run") -> Awaitable[None] | None:
+    """The same question in the engine's dialect; nothing to do when it is the client's."""
+    assert run.target is not None
+    engine = run.target.engine
+    bound = bool(run.statement.parameters) and Capability.PARAMETERS not in engine.capabilities
+    if not bound and (engine.dialect == run.statement.dialect or not run.statement.dialect):
+        return None
+    return _translate(run, bound)
+
+
+async def _translate(run: "Run", bound: bool) -> None:
+    assert run.target is not None
+    text, dialect = run.statement.text, run.statement.dialect
+    if bound:
+        text = bind(text, dialect, tuple(run.statement.parameters))
+    if run.target.engine.dialect == dialect or not dialect:
+        run.sql = text
+        return
+    policy = Policy.STRICT if run.generation.strict else Policy.BEST_EFFORT
+    run.translation = await translate(text, dialect, run.target.engine.dialect, policy)
+    run.sql = run.translation.sql
+
+
+def execute(run: "Run") -> Awaitable[None]:
+    """Ask the engine."""
+    return _execute(run)
+
+
+async def _execute(run: "Run") -> None:
+    assert run.target is not None
+    talk = run.talk
+    connection = run.connection = talk.connection_to(run.target)
+    run.move(Event.RUN)
+    try:
+        await talk.before_statement(run, connection)
+        run.answer = await connection.execute(request_for(run))
+    except EngineUnavailable as error:
+        await _elsewhere(run, error)
+        return
+    run.move(Event.ANSWER)
+
+
+def request_for(run: "Run") -> EngineRequest:
+    """What the engine gets. Its client's own message goes along when it speaks the client's protocol."""
+    assert run.target is not None
+    engine = run.target.engine
+    parameters: tuple[Parameter, ...] = ()
+    native = run.statement.native if engine.native_protocol is run.session.protocol else None
+    if native is None and Capability.PARAMETERS in engine.capabilities:
+        parameters = run.statement.parameters
+    return EngineRequest(run.id, run.sql, run.session, run.talk.identity, parameters, native, run.tags)
+
+
+async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
+    """Nothing was started: the member is down, and another one may take the query."""
+    assert run.target is not None
+    assert run.slot is not None
+    run.talk.pipeline.lost(run.target, error)
+    if run.talk.pinned is not None or run.stopped:
+        raise error
+    run.unreachable.add(run.target.member.name)
+    run.talk.forget(run.target)
+    run.slot.release()
+    run.slot = None
+    run.connection = None
+    try:
+        pending = admit(run)
+    except Exception:
+        raise error from None
+    if pending is not None:
+        await pending
+    again = translate_sql(run)
+    if again is not None:
+        await again
+    await _execute(run)
+
+
+def refuse_write_without_transactions(run: "Run") -> None:
+    """An engine without transactions cannot undo a write, so an open transaction must not contain one."""
+    assert run.target is not None
+    if Capability.TRANSACTIONS in run.target.engine.capabilities:
+        return
+    if classify(run.statement.text, run.statement.dialect).writes:
+        raise NotSupported(
+            f"cluster {run.cluster!r} has no transactions, and this statement writes inside one",
+            hint="switch autocommit on, or run the statement outside BEGIN ... COMMIT",
+        )
+
+
+STAGES: tuple[Stage, ...] = (measure, route, admit, translate_sql, execute)
