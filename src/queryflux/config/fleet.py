@@ -1,0 +1,98 @@
+"""Settings of processes that work together: control plane and workers."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from queryflux.config.kinds import AtLeastOne, Count
+from queryflux.model.secret import Secret
+
+
+class WorkerApiConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """``queryflux.workerApi``: serve workers."""
+
+    enabled: bool = False
+    """Whether workers are served (a control plane always does)."""
+    secret: Secret | None = None
+    """Secret that workers present."""
+    secrets: tuple[Secret, ...] = ()
+    """Further secrets, accepted while they are being changed."""
+    snapshot_build_timeout_secs: AtLeastOne = 10
+    """Longest time to build a snapshot before the last good one is served."""
+    max_concurrent_snapshot_sends: AtLeastOne = 64
+    """Snapshots sent at a time."""
+
+
+class CallerTls(Struct, frozen=True, rename="camel", kw_only=True):
+    """TLS towards another process of the fleet."""
+
+    ca_file: str | None = None
+    """PEM file with the authorities to trust; absent: the system's."""
+    insecure_skip_verify: bool = False
+    """Take any certificate."""
+    server_name: str | None = None
+    """Name that the certificate must carry; absent: the host of the address."""
+
+
+class PeerBootstrapConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """Copy the configuration from another worker while no control plane answers."""
+
+    address: str
+    """`host:port` that resolves to workers."""
+    max_age_secs: AtLeastOne = 86400
+    """Oldest configuration that is taken."""
+    tls: CallerTls | None = None
+    """TLS towards workers."""
+
+
+class ControlPlaneConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """``queryflux.controlPlane``: where a worker's configuration comes from."""
+
+    url: str | None = None
+    """Address of the control plane."""
+    urls: tuple[str, ...] = ()
+    """Several addresses, tried in turn."""
+    secret: Secret | None = None
+    """Secret to present."""
+    tls: CallerTls | None = None
+    """TLS towards the control plane."""
+    poll_timeout_secs: AtLeastOne = 30
+    """How long a wait for news lasts."""
+    heartbeat_interval_secs: AtLeastOne = 10
+    """How often a worker reports."""
+    peer_bootstrap: PeerBootstrapConfig | None = None
+    """Start from another worker's configuration; absent: off."""
+
+
+class CoordinationConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """``queryflux.coordination``: sharing capacity."""
+
+    mode: Literal["controlPlane", "local"] = "controlPlane"
+    """Whether a worker's limits hold for the fleet or for itself."""
+    on_unavailable: Literal["failClosed", "localLimits"] = "failClosed"
+    """What a worker does while nobody grants capacity."""
+    acquire_timeout_secs: AtLeastOne = 5
+    """Longest wait for a lease."""
+    lease_renew_secs: AtLeastOne = 60
+    """How often leases are renewed; at most a third of their expiry."""
+    lease_expiry_secs: AtLeastOne = 300
+    """A lease that is not renewed ends after this time."""
+    sweep_interval_secs: AtLeastOne = 120
+    """How often ended leases are swept."""
+
+
+class HistoryUplinkConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """``queryflux.historyUplink``: sending records to the control plane."""
+
+    enabled: bool = True
+    """Whether records are sent."""
+    endpoint: str | None = None
+    """Where to; absent: the control plane."""
+    secret: Secret | None = None
+    """Secret to present when the endpoint is another."""
+    flush_interval_secs: AtLeastOne = 2
+    """How often records are sent."""
+    max_batch_records: AtLeastOne = 500
+    """Most records in one batch."""
+    max_buffered_records: Count = 50000
+    """Most records kept while nobody takes them; the oldest are dropped."""
