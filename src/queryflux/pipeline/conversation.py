@@ -63,7 +63,7 @@ class Pinned:
         """Raises TransactionFailed after the idle limit has rolled it back."""
         if self.expired:
             raise TransactionFailed(
-                f"the transaction was idle for over {self.plan.idle_in_transaction_secs:g} s and was rolled back",
+                f"the transaction was idle over {self.plan.idle_in_transaction_secs:g} s and was rolled back",
                 hint="send ROLLBACK, then begin again",
             )
 
