@@ -1,12 +1,17 @@
 """How the Trino door hands a statement to a Trino engine, and what comes back: pages as Trino wrote them."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
+
+from queryflux.results.answer import Frames
 
 
 @dataclass(frozen=True, slots=True)
 class TrinoStatement:
-    """The client's own X-Trino-* headers, to be forwarded: session, prepared statements, transaction, time
-    zone. Never Authorization or X-Trino-User, which are the cluster's business."""
+    """The client's own X-Trino-* headers, names in lower case, to be forwarded: session, prepared statements,
+    time zone, capabilities. Never Authorization, X-Trino-User or X-Trino-Transaction-Id: credentials are the
+    cluster's business, and a transaction is the engine connection's (its id at the coordinator never reaches
+    a client, whose transactions are named by us)."""
 
     headers: tuple[tuple[str, str], ...]
 
@@ -20,3 +25,16 @@ class TrinoPage:
     body: bytes
     headers: tuple[tuple[str, str], ...]
     next_uri: str | None
+
+
+class TrinoFrames(Frames):
+    """Frames that are TrinoPages. What a client may ask besides the next page is passed on as well."""
+
+    @abstractmethod
+    async def partial_cancel(self, uri: str) -> None:
+        """DELETE the ``partialCancelUri`` of a page: the stage it names stops, the query goes on with what it
+        has. Raises EngineConnectionLost."""
+
+    @abstractmethod
+    async def heartbeat(self) -> None:
+        """HEAD the next page's URI: the query is not abandoned although nobody reads on. Never raises."""
