@@ -1,55 +1,34 @@
 """From the ``auth`` section to an Authenticator."""
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
-
 from queryflux.auth.checks import PasswordChecks
 from queryflux.auth.passwords import StoredPassword, parse_password
 from queryflux.auth.port import Authenticator
 from queryflux.auth.static import StaticAuthenticator
 from queryflux.auth.tokens import Tokens
 from queryflux.auth.trust import ANONYMOUS, TrustAuthenticator
+from queryflux.config.auth import AuthConfig, StaticUser
 from queryflux.model.errors import ConfigError
 from queryflux.model.identity import VerifiedIdentity
-from queryflux.model.secret import Secret
 from queryflux.runtime.clock import Clock, SystemClock
 
 
-class StaticUser(Protocol):
-    """One entry of ``auth.staticUsers.users``."""
-
-    @property
-    def password(self) -> Secret: ...
-    @property
-    def groups(self) -> Collection[str]: ...
-    @property
-    def roles(self) -> Collection[str]: ...
-
-
-def build_authenticator(
-    provider: str,
-    *,
-    required: bool = False,
-    allow_plaintext: bool = False,
-    users: Mapping[str, StaticUser] | None = None,
-    clock: Clock | None = None,
-    tokens: Tokens | None = None,
-) -> Authenticator:
-    """``provider`` is ``none`` or ``static``. Cheap: nothing is derived from a password before its user
-    connects. Raises ConfigError, naming the user and never the password."""
+def build_authenticator(config: AuthConfig, clock: Clock | None = None) -> Authenticator:
+    """For ``provider`` none and static. Cheap: nothing is derived from a password before its user connects.
+    Raises ConfigError, naming the user and never the password."""
     clock = clock or SystemClock()
-    tokens = tokens or Tokens(clock)
-    if provider == "none":
-        return TrustAuthenticator(required=required, allow_plaintext=allow_plaintext, tokens=tokens)
-    if provider != "static":
-        raise ConfigError(f"auth.provider {provider!r} is not supported", hint="use none or static")
+    required, allow_plaintext = config.required, config.allow_plaintext_credentials
+    if config.provider == "none":
+        return TrustAuthenticator(required=required, allow_plaintext=allow_plaintext, tokens=Tokens(clock))
+    if config.provider != "static":
+        raise ConfigError(f"auth.provider {config.provider!r} is not supported", hint="use none or static")
+    users = config.static_users.users
     if required and not users:
         raise ConfigError("auth.required is true and auth.staticUsers has no users", hint="add a user")
     return StaticAuthenticator(
-        {name: _user(name, user) for name, user in (users or {}).items()},
+        {name: _user(name, user) for name, user in users.items()},
         required=required,
         allow_plaintext=allow_plaintext,
-        tokens=tokens,
+        tokens=Tokens(clock),
         checks=PasswordChecks(clock),
     )
 

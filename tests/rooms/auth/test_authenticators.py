@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
@@ -16,6 +15,7 @@ from queryflux.auth.port import Authenticator, Methods
 from queryflux.auth.scram import scram_verifier
 from queryflux.auth.sha2 import caching_sha2_hash
 from queryflux.auth.tokens import Tokens
+from queryflux.config.auth import AuthConfig, StaticUser, StaticUsers
 from queryflux.model.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -41,13 +41,6 @@ class JumpClock(SystemClock):
         return self.time
 
 
-@dataclass(frozen=True)
-class User:
-    password: Secret
-    groups: tuple[str, ...] = ("bi",)
-    roles: tuple[str, ...] = ("dba",)
-
-
 STORED = {
     "plain": PASSWORD,
     "bcrypt": bcrypt_hash(PASSWORD, 4),
@@ -56,23 +49,32 @@ STORED = {
 }
 
 
-def users(stored: Mapping[str, str] = STORED) -> dict[str, User]:
-    return {name: User(Secret(text)) for name, text in stored.items()}
+def config(
+    stored: Mapping[str, str] = STORED, *, required: bool = True, plaintext: bool = False
+) -> AuthConfig:
+    users = {
+        name: StaticUser(password=Secret(text), groups=("bi",), roles=("dba",))
+        for name, text in stored.items()
+    }
+    return AuthConfig(
+        provider="static",
+        required=required,
+        allow_plaintext_credentials=plaintext,
+        static_users=StaticUsers(users=users),
+    )
 
 
 def static(
     clock: JumpClock | None = None, *, required: bool = True, plaintext: bool = False
 ) -> Authenticator:
-    return build_authenticator(
-        "static", required=required, allow_plaintext=plaintext, users=users(), clock=clock or JumpClock()
-    )
+    return build_authenticator(config(required=required, plaintext=plaintext), clock or JumpClock())
 
 
 # Provider none.
 
 
 async def test_a_claim_is_taken_at_its_word() -> None:
-    auth = build_authenticator("none")
+    auth = build_authenticator(AuthConfig())
     assert auth.methods("anne") == Methods(none=True)
     assert auth.trust("anne") == VerifiedIdentity("anne", authenticated=False)
     assert auth.trust("").user == "anonymous"
@@ -84,7 +86,7 @@ async def test_a_claim_is_taken_at_its_word() -> None:
 
 
 def test_required_without_a_provider_demands_a_name() -> None:
-    auth = build_authenticator("none", required=True)
+    auth = build_authenticator(AuthConfig(required=True))
     assert auth.trust("anne").user == "anne"
     with pytest.raises(AuthenticationFailed):
         auth.trust("")
@@ -324,22 +326,22 @@ def test_tokens_are_bounded_and_the_longest_unused_goes() -> None:
 )
 def test_a_stored_password_that_cannot_be_used(stored: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refusal:
-        build_authenticator("static", users=users({"anne": stored}))
+        build_authenticator(config({"anne": stored}))
     assert "auth.staticUsers.users.anne.password" in refusal.value.message
     assert len(stored) < 5 or stored not in refusal.value.message
 
 
 def test_configurations_that_are_refused() -> None:
     with pytest.raises(ConfigError, match="oidc"):
-        build_authenticator("oidc")
+        build_authenticator(AuthConfig(provider="oidc"))
     with pytest.raises(ConfigError, match="no users"):
-        build_authenticator("static", required=True)
+        build_authenticator(config({}))
     with pytest.raises(ConfigError, match="anonymous"):
-        build_authenticator("static", users=users({"anonymous": "pw"}))
+        build_authenticator(config({"anonymous": "pw"}))
 
 
 async def test_static_without_users_lets_nobody_in() -> None:
-    auth = build_authenticator("static")
+    auth = build_authenticator(config({}, required=False))
     assert auth.methods("anne").password
     with pytest.raises(AuthenticationFailed):
         await auth.verify_password("anne", "none", encrypted=True)
@@ -351,7 +353,7 @@ def test_bcrypt_hash_refuses_what_bcrypt_would_cut() -> None:
 
 
 async def test_a_long_password_against_a_bcrypt_hash_of_its_first_72_bytes() -> None:
-    auth = build_authenticator("static", users=users({"anne": bcrypt_hash("x" * 72, 4)}))
+    auth = build_authenticator(config({"anne": bcrypt_hash("x" * 72, 4)}))
     assert (await auth.verify_password("anne", "x" * 80, encrypted=True)).user == "anne"
 
 
