@@ -1,0 +1,1 @@
+"""Which group: the chain of rules, the fallback, the trace."""

@@ -1,0 +1,67 @@
+"""What a rule looks at, and what it says."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Session
+
+WITH_HEADERS = frozenset(
+    {
+        ClientProtocol.TRINO_HTTP,
+        ClientProtocol.CLICKHOUSE_HTTP,
+        ClientProtocol.SNOWFLAKE_HTTP,
+        ClientProtocol.SNOWFLAKE_SQL_API,
+        ClientProtocol.FLIGHT_SQL,
+        ClientProtocol.MCP,
+    }
+)
+"""Protocols whose ``session.extra`` are headers. Elsewhere it holds start-up parameters and the like, which
+a rule about headers does not read."""
+
+
+class RouteRequest:
+    """One statement to be routed, as its client wrote it."""
+
+    __slots__ = ("_utf8", "identity", "protocol", "session", "text")
+
+    def __init__(
+        self, protocol: ClientProtocol, identity: VerifiedIdentity, session: Session, text: str
+    ) -> None:
+        self.protocol = protocol
+        self.identity = identity
+        self.session = session
+        self.text = text
+        self._utf8: bytes | None = None
+
+    @property
+    def utf8(self) -> bytes:
+        """The text as regular expressions read it; encoded once."""
+        if self._utf8 is None:
+            self._utf8 = self.text.encode(errors="surrogatepass")
+        return self._utf8
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, by its lower-case name."""
+        return self.session.extra.get(name) if self.protocol in WITH_HEADERS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A rule that matched: the ``group`` it names or, with ``denied``, the message for the client.
+
+    ``detail`` says which part of the rule it was. Made when the chain is compiled, so that a match costs
+    nothing.
+    """
+
+    group: str | None
+    detail: str
+    denied: str | None = None
+
+
+class Rule(Protocol):
+    """One compiled entry of ``routers``."""
+
+    def match(self, request: RouteRequest) -> Hit | None:
+        """What it says of a request; None: nothing."""
