@@ -1,0 +1,1 @@
+"""Composition: the only room that knows concrete engines, stores and doors."""

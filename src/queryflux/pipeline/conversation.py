@@ -24,11 +24,12 @@ from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Conversation, Query
-from queryflux.pipeline.generation import Cluster, GroupPlan, Routed
+from queryflux.pipeline.generation import Cluster, GroupPlan
 from queryflux.pipeline.local import Control, MetadataRun
 from queryflux.pipeline.run import Run
 from queryflux.pipeline.stages import refuse_write_without_transactions
 from queryflux.results.answer import Done, Frames, Shape
+from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
 from queryflux.sql.classify import classify
 from queryflux.sql.kinds import StatementKind
@@ -48,7 +49,7 @@ class Pinned:
     group: str
     plan: GroupPlan
     target: Cluster
-    routed: Routed | None
+    trace: Trace | None
     connection: EngineConnection
     slot: Slot | None
     expired: bool = False
@@ -114,12 +115,13 @@ class Talk(Conversation):
         if self.pinned is None:
             assert run.plan is not None
             assert run.target is not None
-            self.pinned = Pinned(run.group, run.plan, run.target, run.routed, run.connection, slot)
+            self.pinned = Pinned(run.group, run.plan, run.target, run.trace, run.connection, slot)
         else:
             self.pinned.slot = slot
         if not self._implicit:
             limit = self.pinned.plan.idle_in_transaction_secs
-            self._idle = self.pipeline.clock.call_later(limit, self._idled)
+            if limit:
+                self._idle = self.pipeline.clock.call_later(limit, self._idled)
 
     def connection_to(self, target: Cluster) -> EngineConnection:
         """Our connection to a cluster; made when first needed, kept for the next statement."""

@@ -2,30 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from queryflux.admission.slots import Group, Member
 from queryflux.engines.port import Engine
-from queryflux.model.identity import VerifiedIdentity
-from queryflux.model.statement import Session
-
-
-class Routed(Protocol):
-    """The group that the rules gave, and how they came to it."""
-
-    @property
-    def group(self) -> str:
-        """Its name."""
-
-    def trace(self) -> object:
-        """The steps, rendered when somebody reads them."""
-
-
-class Chain(Protocol):
-    """The compiled rules."""
-
-    def route(self, identity: VerifiedIdentity, session: Session, text: str) -> Routed:
-        """The group for a statement. Raises AccessDenied."""
+from queryflux.routing.chain import RouterChain
 
 
 @dataclass(slots=True)
@@ -51,7 +31,7 @@ class Generation:
     """What a Snapshot compiles to. ``strict`` is ``translation.mode: strict``."""
 
     revision: str
-    chain: Chain
+    chain: RouterChain
     groups: Mapping[str, GroupPlan]
     clusters: Mapping[str, Cluster]
     strict: bool = False

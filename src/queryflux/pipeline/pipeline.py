@@ -18,6 +18,7 @@ from queryflux.pipeline.health import Health
 from queryflux.pipeline.run import Run
 from queryflux.pipeline.stages import STAGES, Stage
 from queryflux.results.answer import Shape
+from queryflux.routing.request import RouteRequest
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Metrics
 from queryflux.runtime.tasks import TaskGroup
@@ -118,7 +119,8 @@ class QueryPipeline(Pipeline):
     def likely(self, talk: Talk, text: str = "") -> Cluster | None:
         """Where a statement would most likely go. Raises AccessDenied, NotConfigured."""
         generation = self.generation
-        group = generation.chain.route(talk.identity, talk.session, text).group
+        session = talk.session
+        group = generation.chain.route(RouteRequest(session.protocol, talk.identity, session, text)).group
         engine = generation.likely_engine(group)
         return generation.clusters[engine.name] if engine is not None else None
 

@@ -30,9 +30,11 @@ from queryflux.model.errors import (
 )
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Query
-from queryflux.pipeline.generation import Cluster, GroupPlan, Routed
+from queryflux.pipeline.generation import Cluster, GroupPlan
 from queryflux.pipeline.state import Event, State, after
 from queryflux.results.answer import Answer, Batches, Done, Frames
+from queryflux.routing.chain import NoGroup, RoutingDenied
+from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
 from queryflux.sql.translate import Translation
 
@@ -85,7 +87,7 @@ class Run(Query):
         self.admitted_at: float | None = None
         self.plan: GroupPlan | None = None
         self.target: Cluster | None = None
-        self.routed: Routed | None = None
+        self.trace: Trace | None = None
         self.ticket: Ticket | None = None
         self.slot: Slot | None = None
         self.unreachable: set[str] = set()
@@ -123,6 +125,8 @@ class Run(Query):
                     return
         except QueryFluxError as error:
             self.error = error
+            if isinstance(error, RoutingDenied | NoGroup):
+                self.trace = error.trace
         except Exception as error:
             self.error = self._internal(error)
 
@@ -336,7 +340,7 @@ class Run(Query):
             error_code=getattr(error, "code", None),
             error_message=str(error) if error is not None else None,
             query_tags=self.tags or None,
-            trace=self.routed.trace if self.routed is not None else None,
+            trace=self.trace.to_dict if self.trace is not None else None,
             backend_query_id=stats.backend_query_id if stats else None,
             cpu_time_ms=stats.cpu_ms if stats else None,
             processed_rows=stats.processed_rows if stats else None,

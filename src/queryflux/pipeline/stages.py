@@ -12,6 +12,7 @@ from queryflux.engines.port import Capability, EngineRequest
 from queryflux.model.errors import EngineUnavailable, NotSupported, StatementTooLarge
 from queryflux.model.statement import Parameter
 from queryflux.pipeline.state import Event
+from queryflux.routing.request import RouteRequest
 from queryflux.sql.bind import bind
 from queryflux.sql.classify import classify
 from queryflux.sql.translate import Policy, translate
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 Stage = Callable[["Run"], Awaitable[None] | None]
 
 
-def measure(run: "Run") -> None:
-    """Refuse what is too large before anything looks at it."""
+def accept(run: "Run") -> None:
+    """Refuse what comes too late or is too large, before anything looks at it. A transaction may finish."""
+    if run.talk.pinned is None:
+        run.talk.pipeline.check_ready()
     limit = run.talk.pipeline.max_statement_bytes
     text = run.statement.text
     if len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit):
@@ -37,10 +40,13 @@ def route(run: "Run") -> None:
     """The group: the one of the open transaction, else what the rules say."""
     pinned = run.talk.pinned
     if pinned is not None:
-        run.group, run.target, run.routed = pinned.group, pinned.target, pinned.routed
+        run.group, run.target, run.trace = pinned.group, pinned.target, pinned.trace
     else:
-        run.routed = run.generation.chain.route(run.talk.identity, run.session, run.statement.text)
-        run.group = run.routed.group
+        session = run.session
+        routed = run.generation.chain.route(
+            RouteRequest(session.protocol, run.talk.identity, session, run.statement.text)
+        )
+        run.group, run.trace = routed.group, routed.trace
     run.plan = run.generation.groups[run.group]
     if run.plan.default_tags:
         run.tags = {**run.plan.default_tags, **run.session.tags}
@@ -172,4 +178,4 @@ def refuse_write_without_transactions(run: "Run") -> None:
         )
 
 
-STAGES: tuple[Stage, ...] = (measure, route, admit, translate_sql, execute)
+STAGES: tuple[Stage, ...] = (accept, route, admit, translate_sql, execute)

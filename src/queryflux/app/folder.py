@@ -1,0 +1,77 @@
+"""``queryflux serve --data DIR``: a folder of files behind every door, without a configuration file."""
+
+import socket
+from pathlib import Path
+
+from queryflux.config.clusters import ClusterConfig
+from queryflux.config.groups import ClusterGroupConfig
+from queryflux.config.listeners import AdminApiConfig, FrontendsConfig, ListenerConfig
+from queryflux.config.process import ProcessConfig
+from queryflux.config.root import RootConfig
+from queryflux.model.errors import ConfigError
+
+CLUSTER = "folder"
+DEFAULT_PORTS = {
+    "trinoHttp": 8080,
+    "postgresWire": 5432,
+    "mysqlWire": 3306,
+    "flightSql": 50051,
+    "adminApi": 9000,
+}
+
+
+def folder_config(directory: Path, host: str, ports: dict[str, int]) -> RootConfig:
+    """The configuration that serves ``directory`` on ``host``. Raises ConfigError when it is no folder."""
+    if not directory.is_dir():
+        raise ConfigError(
+            f"{directory} is not a folder", hint="name a folder of .parquet, .csv or .json files"
+        )
+    listeners = {name: ListenerConfig(host=host, port=port) for name, port in ports.items()}
+    return RootConfig(
+        queryflux=ProcessConfig(
+            frontends=FrontendsConfig(
+                trino_http=listeners["trinoHttp"],
+                postgres_wire=listeners["postgresWire"],
+                mysql_wire=listeners["mysqlWire"],
+                flight_sql=listeners["flightSql"],
+            ),
+            admin_api=AdminApiConfig(host=host, port=ports["adminApi"]),
+        ),
+        clusters={CLUSTER: ClusterConfig(engine="duckDb", data_path=str(directory.resolve()))},
+        cluster_groups={CLUSTER: ClusterGroupConfig(members=(CLUSTER,))},
+        routing_fallback=CLUSTER,
+    )
+
+
+def free_ports(host: str, wanted: dict[str, int | None]) -> tuple[dict[str, int], list[str]]:
+    """A port for each listener: the one that was asked for, else the usual one, else, where that is taken, a
+    free one; and a line for each that was replaced."""
+    ports: dict[str, int] = {}
+    notes: list[str] = []
+    for name, usual in DEFAULT_PORTS.items():
+        asked = wanted.get(name)
+        ports[name] = usual if asked is None else asked
+        if asked is None and not _is_free(host, usual):
+            ports[name] = _any_free(host)
+            notes.append(f"port {usual} ({name}) is taken; using {ports[name]} instead")
+    return ports, notes
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _any_free(host: str) -> int:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,115 @@
+"""The operator port: /health, /readyz and /metrics (docs/operations.md)."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from queryflux.config.listeners import Address
+from queryflux.model.errors import ConfigError, QueryFluxError
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[], tuple[bytes, str]]
+
+
+def ops_app(check_ready: Callable[[], None], metrics: Render) -> Starlette:
+    """The application. ``check_ready`` raises a QueryFluxError that says why not; ``metrics`` gives the
+    exposition document and its content type."""
+
+    async def health(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def ready(request: Request) -> Response:
+        try:
+            check_ready()
+        except QueryFluxError as error:
+            return JSONResponse({"ready": False, "code": error.code, "reason": error.message}, 503)
+        return JSONResponse({"ready": True})
+
+    async def exposition(request: Request) -> Response:
+        body, content_type = metrics()
+        return Response(body, media_type=content_type)
+
+    return Starlette(
+        routes=[Route("/health", health), Route("/readyz", ready), Route("/metrics", exposition)]
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers, which says when it accepts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+
+class OpsListener:
+    """Serves an application on the operator port, on our loop and without signal handlers of its own."""
+
+    def __init__(self, config: Address, app: Starlette) -> None:
+        self._config = config
+        self._app = app
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Bind and serve. Raises ConfigError when the address cannot be had."""
+        listening = self._bind()
+        self.port = listening.getsockname()[1]
+        tls = self._config.tls
+        self._server = _Server(
+            uvicorn.Config(
+                self._app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+                ssl_certfile=tls.cert_file if tls else None,
+                ssl_keyfile=tls.key_file if tls else None,
+            )
+        )
+        self._task = asyncio.create_task(self._server.serve([listening]), name="ops listener")
+        accepting = asyncio.ensure_future(self._server.accepting.wait())
+        await asyncio.wait({self._task, accepting}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            accepting.cancel()
+            self._task.result()
+
+    def _bind(self) -> socket.socket:
+        host, port = self._config.host, self._config.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            listening.close()
+            raise ConfigError(
+                f"the operator port cannot bind {host}:{port}: {error.strerror}",
+                hint="stop what holds the port, or set queryflux.adminApi.port",
+            ) from error
+        listening.setblocking(False)
+        return listening
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task

@@ -1,0 +1,146 @@
+"""One process that serves queries from its own configuration: role ``standalone``.
+
+Start: compile everything, open the operator port, open the doors. End (SIGTERM, SIGINT): /readyz says 503, no
+new clients, running queries get shutdownDrainTimeoutSecs, then they are ended; a second signal ends them at
+once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+
+from queryflux.app.compile import compile_generation
+from queryflux.app.doors import DOORS, Behind, Door
+from queryflux.app.ops import OpsListener, ops_app
+from queryflux.auth.build import build_authenticator
+from queryflux.auth.port import Authenticator
+from queryflux.config.root import RootConfig
+from queryflux.config.snapshot import Snapshot
+from queryflux.history.memory import MemoryHistory
+from queryflux.model.ids import QueryIds, new_process_tag
+from queryflux.pipeline.ending import Recorder
+from queryflux.pipeline.pipeline import QueryPipeline
+from queryflux.runtime.clock import Clock, SystemClock
+from queryflux.telemetry.logs import QueryLog
+from queryflux.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
+
+log = logging.getLogger(__name__)
+
+
+class Standalone:
+    """A running QueryFlux."""
+
+    def __init__(self, config: RootConfig, snapshot: Snapshot, clock: Clock | None = None) -> None:
+        """Compiles the configuration; opens nothing. Raises ConfigError."""
+        process = config.queryflux
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.metrics = PrometheusMetrics()
+        self.history = MemoryHistory(process.history.max_records)
+        self.query_log = QueryLog(process.logging.format, self.clock)
+        self.process_tag = new_process_tag()
+        self.pipeline = QueryPipeline(
+            clock=self.clock,
+            metrics=self.metrics,
+            recorder=Recorder(self.history, self.query_log, self.metrics),
+            ids=QueryIds(self.process_tag, self.clock.now),
+            max_statement_bytes=process.max_statement_bytes,
+        )
+        self.auth = self._authenticator()
+        self.generation = compile_generation(
+            snapshot, self.clock, untagged_metrics=process.metrics.tags_deny_list
+        )
+        self.doors: dict[str, Door] = {}
+        self.ops = OpsListener(process.admin_api, ops_app(self.pipeline.check_ready, self.exposition))
+        self._signalled = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def _authenticator(self) -> Authenticator:
+        auth = self.config.auth
+        return build_authenticator(
+            auth.provider,
+            required=auth.required,
+            allow_plaintext=auth.allow_plaintext_credentials,
+            users=auth.static_users.users if auth.static_users else None,
+            clock=self.clock,
+        )
+
+    def exposition(self) -> tuple[bytes, str]:
+        """The metrics document, with the gauges as they are now."""
+        self.metrics.gauge("queryflux_history_records").set(len(self.history))
+        for name, plan in self.generation.groups.items():
+            self.metrics.gauge("queryflux_queued_queries", cluster_group=name).set(
+                len(plan.admission.waiters)
+            )
+            for member in plan.admission.members:
+                self.metrics.gauge(
+                    "queryflux_running_queries", cluster_group=name, cluster_name=member.name
+                ).set(member.running)
+        return self.metrics.render(), CONTENT_TYPE
+
+    async def start(self) -> None:
+        """Open the operator port, activate the configuration, open the doors. Raises ConfigError; whatever
+        was opened before is closed again."""
+        try:
+            await self.ops.start()
+            self.pipeline.activate(self.generation)
+            behind = Behind(
+                self.pipeline,
+                lambda: self.auth,
+                self.metrics,
+                self.clock,
+                self.process_tag,
+                self.config.queryflux.external_address,
+            )
+            for name, listener in self.config.queryflux.frontends.named().items():
+                if listener.enabled:
+                    door = DOORS[name](listener, behind)
+                    await door.start()
+                    self.doors[name] = door
+                    log.info("%s listens on %s:%d", name, listener.host, door.port)
+            log.info("operator port listens on %s:%d", self.config.queryflux.admin_api.host, self.ops.port)
+        except BaseException:
+            await self.close()
+            raise
+
+    def request_stop(self) -> None:
+        """What a signal does: the first begins the drain, the second ends it."""
+        if self._signalled.is_set():
+            self._hurry.set()
+        self._signalled.set()
+
+    async def run(self) -> None:
+        """Serve until a signal comes, then drain and close."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            await self._signalled.wait()
+            await self.drain()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            await self.close()
+
+    async def drain(self) -> None:
+        """Stop taking clients; let running queries end, at most for shutdownDrainTimeoutSecs or until told to
+        hurry."""
+        seconds = self.config.queryflux.shutdown_drain_timeout_secs
+        log.info("draining: running queries have %g s to end", seconds)
+        draining = asyncio.ensure_future(self.pipeline.drain(seconds))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, hurry):
+            task.cancel()
+        await asyncio.gather(draining, hurry, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End what is left and close everything. May be called twice."""
+        await self.pipeline.close()
+        for door in self.doors.values():
+            with contextlib.suppress(ConnectionError):
+                await door.close()
+        self.doors.clear()
+        await self.ops.close()
+        self.query_log.flush()
