@@ -51,7 +51,7 @@ class ScriptedEngine(Engine):
         name: str = "scripted",
         script: Callable[[EngineRequest], Step] | None = None,
         *,
-        dialect: str = "duckdb",
+        dialect: str = "postgres",
         native: ClientProtocol | None = None,
         capabilities: frozenset[Capability] = frozenset(Capability),
     ) -> None:

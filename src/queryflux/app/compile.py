@@ -9,6 +9,7 @@ from queryflux.config.snapshot import Snapshot, revision_of
 from queryflux.pipeline.generation import Cluster, Generation, GroupPlan
 from queryflux.routing.chain import GroupAccess, compile_routing
 from queryflux.runtime.clock import Clock
+from queryflux.sql.translate import TranslationMode, Translator
 
 
 def compile_generation(
@@ -36,9 +37,14 @@ def compile_generation(
         chain=compile_routing(snapshot.routers, snapshot.routing_fallback, access, may_use=may_use_group),
         groups=groups,
         clusters=clusters,
-        strict=snapshot.translation.strict,
+        translator=_translator(snapshot),
         untagged_metrics=frozenset(untagged_metrics),
     )
+
+
+def _translator(snapshot: Snapshot) -> Translator:
+    strict = snapshot.translation.strict
+    return Translator(TranslationMode.STRICT if strict else TranslationMode.BEST_EFFORT)
 
 
 def _plan(name: str, config: ClusterGroupConfig, clusters: dict[str, Cluster]) -> GroupPlan:

@@ -14,7 +14,6 @@ from queryflux.app.compile import compile_generation
 from queryflux.app.doors import DOORS, Behind, Door
 from queryflux.app.ops import OpsListener, ops_app
 from queryflux.auth.build import build_authenticator
-from queryflux.auth.port import Authenticator
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot
 from queryflux.history.memory import MemoryHistory
@@ -47,7 +46,7 @@ class Standalone:
             ids=QueryIds(self.process_tag, self.clock.now),
             max_statement_bytes=process.max_statement_bytes,
         )
-        self.auth = self._authenticator()
+        self.auth = build_authenticator(config.auth, self.clock)
         self.generation = compile_generation(
             snapshot, self.clock, untagged_metrics=process.metrics.tags_deny_list
         )
@@ -55,16 +54,6 @@ class Standalone:
         self.ops = OpsListener(process.admin_api, ops_app(self.pipeline.check_ready, self.exposition))
         self._signalled = asyncio.Event()
         self._hurry = asyncio.Event()
-
-    def _authenticator(self) -> Authenticator:
-        auth = self.config.auth
-        return build_authenticator(
-            auth.provider,
-            required=auth.required,
-            allow_plaintext=auth.allow_plaintext_credentials,
-            users=auth.static_users.users if auth.static_users else None,
-            clock=self.clock,
-        )
 
     def exposition(self) -> tuple[bytes, str]:
         """The metrics document, with the gauges as they are now."""

@@ -10,7 +10,7 @@ from queryflux.model.endings import EndReason, QueryStatus
 PREVIEW_LENGTH = 500
 
 
-class QueryRecord(Struct, frozen=True, kw_only=True, gc=False, rename="snake"):
+class QueryRecord(Struct, frozen=True, kw_only=True, gc=False):
     """What history keeps. Times are seconds since the epoch, durations milliseconds.
 
     ``trace`` renders the routing trace when somebody reads it, so that no query pays for it.
@@ -36,6 +36,8 @@ class QueryRecord(Struct, frozen=True, kw_only=True, gc=False, rename="snake"):
     translated_sql: str | None = None
     translation_status: str | None = None
     translation_reason: str | None = None
+    translation_message: str | None = None
+    translation_position: int | None = None
     rows_returned: int | None = None
     error_code: str | None = None
     error_message: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from queryflux.admission.slots import Group, Member
 from queryflux.engines.port import Engine
 from queryflux.routing.chain import RouterChain
+from queryflux.sql.translate import Translator
 
 
 @dataclass(slots=True)
@@ -28,13 +29,13 @@ class Cluster:
 
 @dataclass(slots=True)
 class Generation:
-    """What a Snapshot compiles to. ``strict`` is ``translation.mode: strict``."""
+    """What a Snapshot compiles to."""
 
     revision: str
     chain: RouterChain
     groups: Mapping[str, GroupPlan]
     clusters: Mapping[str, Cluster]
-    strict: bool = False
+    translator: Translator = field(default_factory=Translator)
     untagged_metrics: frozenset[str] = frozenset()
     """Tag keys that metrics leave out (``metrics.tagsDenyList``)."""
 
@@ -43,3 +44,9 @@ class Generation:
         members = self.groups[group].admission.members
         usable = [member for member in members if member.usable] or members
         return self.clusters[usable[0].name].engine if usable else None
+
+    async def close(self) -> None:
+        """Close every engine, and what translation holds."""
+        for cluster in self.clusters.values():
+            await cluster.engine.close()
+        await self.translator.close()

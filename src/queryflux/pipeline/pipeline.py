@@ -24,7 +24,6 @@ from queryflux.runtime.metrics import Metrics
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.sql.classify import classify
 from queryflux.sql.split import split
-from queryflux.sql.translate import Policy, translate
 
 log = logging.getLogger(__name__)
 
@@ -130,9 +129,7 @@ class QueryPipeline(Pipeline):
         if target is None:
             raise EngineUnavailable("no cluster can describe the statement")
         engine, sql = target.engine, statement.text
-        if statement.dialect and engine.dialect != statement.dialect:
-            policy = Policy.STRICT if self.generation.strict else Policy.BEST_EFFORT
-            sql = (await translate(sql, statement.dialect, engine.dialect, policy)).sql
+        sql = (await self.generation.translator.translate(sql, statement.dialect, engine.dialect)).sql
         native = statement.native if engine.native_protocol is talk.session.protocol else None
         request = EngineRequest("", sql, talk.session, talk.identity, statement.parameters, native)
         if talk.pinned is not None:
@@ -169,5 +166,4 @@ class QueryPipeline(Pipeline):
         await asyncio.gather(*(talk.close() for talk in list(self._talks)), return_exceptions=True)
         await self.tasks.close()
         if self._generation is not None:
-            for cluster in self._generation.clusters.values():
-                await cluster.engine.close()
+            await self._generation.close()

@@ -199,7 +199,7 @@ class Run(Query):
 
     async def fail(self, error: QueryFluxError) -> NoReturn:
         """End with ``error`` and raise it; or what stopped it, when that is why the engine complained."""
-        if self._stop is not None and not isinstance(error, QueryEnded | ShuttingDown):
+        if self._stop is not None:
             error = self.ended_error()
         await self.end(self._stop or reason_of(error), error)
         raise error
@@ -333,9 +333,11 @@ class Run(Query):
             database=self.session.database,
             source_dialect=self.statement.dialect,
             target_dialect=engine.dialect if engine else "",
-            translated_sql=done.sql if done is not None and done.status == "yes" else None,
+            translated_sql=self.sql if self.sql != self.statement.text else None,
             translation_status=done.status if done is not None else None,
             translation_reason=done.reason if done is not None else None,
+            translation_message=done.message or None if done is not None else None,
+            translation_position=done.position if done is not None else None,
             rows_returned=self.rows if self.answer is not None else None,
             error_code=getattr(error, "code", None),
             error_message=str(error) if error is not None else None,

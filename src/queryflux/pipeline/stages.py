@@ -15,7 +15,7 @@ from queryflux.pipeline.state import Event
 from queryflux.routing.request import RouteRequest
 from queryflux.sql.bind import bind
 from queryflux.sql.classify import classify
-from queryflux.sql.translate import Policy, translate
+from queryflux.sql.translate import needs_translation
 
 if TYPE_CHECKING:
     from queryflux.pipeline.run import Run
@@ -94,7 +94,7 @@ def translate_sql(run: "Run") -> Awaitable[None] | None:
     assert run.target is not None
     engine = run.target.engine
     bound = bool(run.statement.parameters) and Capability.PARAMETERS not in engine.capabilities
-    if not bound and (engine.dialect == run.statement.dialect or not run.statement.dialect):
+    if not bound and not needs_translation(run.statement.dialect, engine.dialect):
         return None
     return _translate(run, bound)
 
@@ -104,11 +104,7 @@ async def _translate(run: "Run", bound: bool) -> None:
     text, dialect = run.statement.text, run.statement.dialect
     if bound:
         text = bind(text, dialect, tuple(run.statement.parameters))
-    if run.target.engine.dialect == dialect or not dialect:
-        run.sql = text
-        return
-    policy = Policy.STRICT if run.generation.strict else Policy.BEST_EFFORT
-    run.translation = await translate(text, dialect, run.target.engine.dialect, policy)
+    run.translation = await run.generation.translator.translate(text, dialect, run.target.engine.dialect)
     run.sql = run.translation.sql
 
 

@@ -61,7 +61,7 @@ CATALOGUE = (
         "queryflux_auth_failures_total", "counter", "Clients refused for their credentials", ("protocol",)
     ),
     Metric("queryflux_connections", "gauge", "Client connections open now", ("protocol",)),
-    Metric("queryflux_connections_total", "counter", "Client connections accepted", ("protocol",)),
+    Metric("queryflux_connections_accepted_total", "counter", "Client connections accepted", ("protocol",)),
     Metric(
         "queryflux_connections_refused_total", "counter", "Connections over maxConnections", ("protocol",)
     ),

@@ -1,0 +1,216 @@
+"""Transactions: what they hold, for how long, and how they end."""
+
+import asyncio
+
+import pytest
+
+from queryflux.engines.port import Capability, TransactionStatus
+from queryflux.model.errors import EngineError, NotSupported, QueryFluxError, TransactionFailed
+from queryflux.pipeline.conversation import Talk
+from queryflux.results.answer import Answer, Done
+from tests.kit.clock import settle
+from tests.kit.pipelines import bench, statement
+from tests.kit.scripted import ScriptedEngine, Step
+
+NO_TRANSACTIONS = frozenset({Capability.WRITES, Capability.CANCEL})
+
+
+async def say(talk: Talk, text: str) -> Answer:
+    query = talk.submit(statement(text))
+    answer = await query.start()
+    while await query.next() is not None:
+        pass
+    await query.close()
+    return answer
+
+
+async def test_begin_takes_nothing_until_there_is_something_to_do() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    assert await say(talk, "BEGIN") == Done("BEGIN")
+    assert talk.transaction is TransactionStatus.OPEN
+    assert engine.statements == []
+    table.assert_idle()
+    assert await say(talk, "COMMIT") == Done("COMMIT")
+    assert talk.transaction is TransactionStatus.IDLE
+    assert engine.statements == []
+    assert table.records == []
+
+
+async def test_a_transaction_keeps_its_slot_and_connection_to_its_end() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    await say(talk, "BEGIN ISOLATION LEVEL SERIALIZABLE")
+    await say(talk, "SELECT 1")
+    await say(talk, "SELECT 2")
+    assert table.members["scripted"].running == 1
+    assert engine.statements == ["BEGIN", "SELECT 1", "SELECT 2"]
+    assert len(engine.connections) == 1
+    waiting = table.talk().submit(statement("SELECT 3"))
+    assert waiting.waiting
+    await say(talk, "COMMIT")
+    await waiting.start()
+    await waiting.close()
+    assert engine.statements[3:] == ["COMMIT", "SELECT 3"]
+    assert [record.sql_text for record in table.records] == ["SELECT 1", "SELECT 2", "SELECT 3"]
+    table.assert_idle()
+
+
+async def test_commit_does_not_wait_for_room() -> None:
+    table = bench(ScriptedEngine(), limit=1)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    queued = [table.talk().submit(statement()) for _ in range(3)]
+    assert await say(talk, "COMMIT") == Done("COMMIT")
+    for query in queued:
+        await query.start()
+        await query.close()
+    table.assert_idle()
+
+
+async def test_a_failed_transaction_can_only_be_rolled_back() -> None:
+    engine = ScriptedEngine(
+        script=lambda request: Step(error=EngineError("boom")) if "bad" in request.sql else Step()
+    )
+    table = bench(engine)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    with pytest.raises(EngineError, match="boom"):
+        await say(talk, "SELECT bad")
+    assert talk.transaction is TransactionStatus.FAILED
+    with pytest.raises(EngineError, match="failed"):
+        await say(talk, "SELECT 2")
+    assert await say(talk, "COMMIT") == Done("ROLLBACK"), "the client is told that nothing was kept"
+    table.assert_idle()
+    await say(talk, "SELECT 3")
+
+
+async def test_a_transaction_that_idles_too_long_is_rolled_back() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1, idle_in_transaction_secs=60)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    await table.clock.advance(59)
+    await say(talk, "SELECT 2")
+    await table.clock.advance(59)
+    assert table.members["scripted"].running == 1, "a statement starts the time anew"
+    await table.clock.advance(2)
+    table.assert_idle()
+    assert talk.transaction is TransactionStatus.FAILED
+    with pytest.raises(TransactionFailed, match="60 s"):
+        await say(talk, "SELECT 3")
+    assert await say(talk, "COMMIT") == Done("ROLLBACK")
+    await say(talk, "SELECT 4")
+    table.assert_idle()
+
+
+async def test_a_statement_that_runs_is_not_idle() -> None:
+    gate = asyncio.Event()
+    engine = ScriptedEngine(script=lambda request: Step(gate=gate if "slow" in request.sql else None))
+    table = bench(engine, idle_in_transaction_secs=60)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    slow = asyncio.create_task(say(talk, "SELECT slow"))
+    await table.clock.advance(600)
+    gate.set()
+    await slow
+    assert talk.transaction is TransactionStatus.OPEN
+    await talk.close()
+
+
+async def test_a_client_that_goes_gives_everything_back() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    await talk.close()
+    assert engine.open_connections == 0
+    await settle()
+    assert table.clock.pending == 1, "only the health probe's timer is left"
+    table.assert_idle()
+
+
+async def test_a_client_that_goes_while_its_query_runs() -> None:
+    engine = ScriptedEngine(script=lambda request: Step(gate=asyncio.Event()))
+    table = bench(engine)
+    talk = table.talk()
+    running = asyncio.create_task(talk.submit(statement()).start())
+    await settle()
+    await talk.close()
+    with pytest.raises(QueryFluxError):
+        await running
+    assert engine.open_connections == 0
+    table.assert_idle()
+
+
+async def test_without_transactions_reads_pass_and_writes_are_refused() -> None:
+    engine = ScriptedEngine(capabilities=NO_TRANSACTIONS)
+    table = bench(engine)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    assert talk.transaction is TransactionStatus.OPEN
+    with pytest.raises(NotSupported, match="no transactions"):
+        await say(talk, "INSERT INTO t VALUES (1)")
+    await say(talk, "COMMIT")
+    assert engine.statements == ["SELECT 1"]
+    await say(talk, "INSERT INTO t VALUES (1)")
+    table.assert_idle()
+
+
+async def test_several_statements_of_one_message_are_one_transaction() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine)
+    talk = table.talk()
+    await talk.begin_implicit()
+    await say(talk, "INSERT INTO t VALUES (1)")
+    assert talk.transaction is TransactionStatus.IDLE, "an implicit one is not shown to the client"
+    await say(talk, "INSERT INTO t VALUES (2)")
+    await talk.sync()
+    assert [text.split()[0] for text in engine.statements] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
+    table.assert_idle()
+
+
+async def test_several_statements_of_which_one_fails_are_undone() -> None:
+    engine = ScriptedEngine(
+        script=lambda request: Step(error=EngineError("boom")) if "bad" in request.sql else Step()
+    )
+    table = bench(engine)
+    talk = table.talk()
+    await talk.begin_implicit()
+    await say(talk, "INSERT INTO t VALUES (1)")
+    with pytest.raises(EngineError):
+        await say(talk, "INSERT INTO bad VALUES (2)")
+    await talk.sync(failed=True)
+    assert engine.statements[-1] == "ROLLBACK"
+    assert talk.transaction is TransactionStatus.IDLE
+    table.assert_idle()
+
+
+async def test_begin_inside_a_batch_makes_the_transaction_the_clients() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine)
+    talk = table.talk()
+    await talk.begin_implicit()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    await talk.sync()
+    assert talk.transaction is TransactionStatus.OPEN
+    await say(talk, "ROLLBACK")
+    assert engine.statements == ["BEGIN", "SELECT 1", "ROLLBACK"]
+    table.assert_idle()
+
+
+async def test_a_session_variable_of_the_door_reaches_the_engine() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine)
+    talk = table.talk(database="sales")
+    await say(talk, "SELECT 1")
+    assert engine.requests[0].session.database == "sales"
