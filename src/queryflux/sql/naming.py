@@ -1,0 +1,89 @@
+"""The names of columns that a statement does not name, as the source dialect would have given them."""
+
+from sqlglot import exp
+
+_PG_TYPE_NAMES = {"INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE": "float8", "FLOAT": "float4"}
+_PG_FUNCTIONS = {
+    exp.CurrentTimestamp: "current_timestamp",
+    exp.CurrentDate: "current_date",
+    exp.CurrentSchema: "current_schema",
+    exp.TimestampTrunc: "date_trunc",
+    exp.DateTrunc: "date_trunc",
+    exp.StrPosition: "position",
+    exp.GroupConcat: "string_agg",
+    exp.TimeToStr: "to_char",
+    exp.Pow: "power",
+    exp.Ceil: "ceil",
+    exp.Substring: "substring",
+    exp.StrToDate: "to_date",
+    exp.UnixToTime: "to_timestamp",
+    exp.Rand: "random",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+}
+
+
+def postgres_names(root: exp.Expr) -> exp.Expr:
+    """Name what PostgreSQL would name ``count``, ``?column?`` and so on (its manual, 7.3.2)."""
+    select = _first_select(root)
+    if select is not None:
+        names = [_postgres_name(item) for item in select.expressions]
+        select.set(
+            "expressions", [_named(item, name) for item, name in zip(select.expressions, names, strict=True)]
+        )
+    return root
+
+
+def trino_names(root: exp.Expr) -> exp.Expr:
+    """Name what Trino would name ``_col0``, ``_col1`` and so on."""
+    select = _first_select(root)
+    if select is None or any(item.is_star for item in select.expressions):
+        return root
+    items = [
+        item if isinstance(item, exp.Column | exp.Alias | exp.Dot) else _named(item, f"_col{n}")
+        for n, item in enumerate(select.expressions)
+    ]
+    select.set("expressions", items)
+    return root
+
+
+def _first_select(root: exp.Expr) -> exp.Select | None:
+    """The SELECT that names the columns of a query; None for anything else."""
+    while isinstance(root, exp.SetOperation | exp.Subquery):
+        root = root.this
+    return root if isinstance(root, exp.Select) else None
+
+
+def _named(item: exp.Expr, name: str) -> exp.Expr:
+    return exp.alias_(item, name, quoted=True, copy=False) if name else item
+
+
+def _postgres_name(item: exp.Expr) -> str:
+    """The name to give; empty to leave it alone."""
+    if isinstance(item, exp.Column | exp.Alias | exp.Dot | exp.Aliases) or item.is_star:
+        return ""
+    if isinstance(item, exp.Unnest | exp.Explode | exp.ExplodingGenerateSeries):
+        return ""
+    return _derived(item) or "?column?"
+
+
+def _derived(item: exp.Expr) -> str:
+    if isinstance(item, exp.Column | exp.Alias | exp.Dot):
+        return item.alias_or_name
+    if isinstance(item, exp.Cast):
+        kind = item.to.sql(dialect="postgres").split("(")[0]
+        return _derived(item.this) or _PG_TYPE_NAMES.get(kind, kind.lower())
+    if isinstance(item, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.Paren):
+        return _derived(item.this)
+    if isinstance(item, exp.Subquery):
+        inner = _first_select(item)
+        return _derived(inner.expressions[0]) if inner is not None and inner.expressions else ""
+    if isinstance(item, exp.Case):
+        return "case"
+    if isinstance(item, exp.Boolean):
+        return "bool"
+    if isinstance(item, exp.Anonymous):
+        return item.name.lower()
+    if isinstance(item, exp.Func) and not isinstance(item, exp.Connector | exp.Binary):
+        return _PG_FUNCTIONS.get(type(item)) or item.sql_name().lower()
+    return ""
