@@ -1,6 +1,6 @@
 """A whole pipeline over scripted engines, without sockets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from queryflux.pipeline.generation import Cluster, Generation, GroupPlan
 from queryflux.pipeline.pipeline import QueryPipeline
 from queryflux.routing.chain import GroupAccess, compile_routing
 from queryflux.sql.translate import TranslationMode, Translator
+from queryflux.telemetry.logs import QueryLine
 from queryflux.telemetry.prometheus import PrometheusMetrics
 from tests.kit.clock import ManualClock
 from tests.kit.scripted import ScriptedEngine
@@ -30,10 +31,10 @@ class LineKeeper:
     """Keeps query log lines."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[QueryLine] = []
 
-    def add(self, fields: Any) -> None:
-        self.lines.append(fields())
+    def add(self, line: Callable[[], QueryLine]) -> None:
+        self.lines.append(line())
 
 
 @dataclass

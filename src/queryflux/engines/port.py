@@ -8,17 +8,24 @@ has gone. One connection runs one statement at a time.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, StrEnum
+from types import MappingProxyType
+
+from msgspec import Struct
 
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Parameter, Session
 from queryflux.results.answer import Answer, Shape
 
+NO_TAGS: Mapping[str, str | None] = MappingProxyType({})
+
 
 class Capability(StrEnum):
     """What doors, the pipeline and tests may ask an engine for; nobody asks for an engine by name."""
+
+    __hash__ = object.__hash__
 
     TRANSACTIONS = "transactions"
     PARAMETERS = "parameters"
@@ -43,8 +50,7 @@ class ConnectionSpec:
     session: Session
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
+class EngineRequest(Struct, frozen=True, gc=False):
     """One statement for the engine: ``sql`` is in the engine's dialect, ``parameters`` are for engines with
     Capability.PARAMETERS (others get them written into ``sql``). ``native`` is set only when the client's
     protocol is the engine's ``native_protocol``; the engine then answers with Frames."""
@@ -55,7 +61,7 @@ class EngineRequest:
     identity: VerifiedIdentity
     parameters: tuple[Parameter, ...] = ()
     native: object | None = None
-    tags: Mapping[str, str | None] = field(default_factory=dict)
+    tags: Mapping[str, str | None] = NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,40 @@
 """One record per query (docs/history.md): who, what, where, how long, and how it ended."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from queryflux.model.endings import EndReason, QueryStatus
 
 PREVIEW_LENGTH = 500
+
+
+class TranslationOutcome(Protocol):
+    """What became of the text; ``position`` is a 0-based offset in it."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def position(self) -> int | None: ...
+
+
+class EngineFigures(Protocol):
+    """What the engine said of its own work (``results.answer.EngineStats``)."""
+
+    backend_query_id: str | None
+    elapsed_ms: int | None
+    cpu_ms: int | None
+    processed_rows: int | None
+    processed_bytes: int | None
+    physical_input_bytes: int | None
+    peak_memory_bytes: int | None
+    spilled_bytes: int | None
+    total_splits: int | None
 
 
 class QueryRecord(Struct, frozen=True, kw_only=True, gc=False):
@@ -28,28 +55,17 @@ class QueryRecord(Struct, frozen=True, kw_only=True, gc=False):
     cluster_group: str = ""
     cluster_name: str = ""
     engine_type: str = ""
-    backend_query_id: str | None = None
     catalog: str | None = None
     database: str | None = None
     source_dialect: str = ""
     target_dialect: str = ""
     translated_sql: str | None = None
-    translation_status: str | None = None
-    translation_reason: str | None = None
-    translation_message: str | None = None
-    translation_position: int | None = None
+    translation: TranslationOutcome | None = None
     rows_returned: int | None = None
     error_code: str | None = None
     error_message: str | None = None
     query_tags: Mapping[str, str | None] | None = None
-    cpu_time_ms: int | None = None
-    processed_rows: int | None = None
-    processed_bytes: int | None = None
-    physical_input_bytes: int | None = None
-    peak_memory_bytes: int | None = None
-    spilled_bytes: int | None = None
-    total_splits: int | None = None
-    engine_elapsed_time_ms: int | None = None
+    engine_stats: EngineFigures | None = None
     trace: Callable[[], Any] | None = None
 
     @property

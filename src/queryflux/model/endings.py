@@ -6,6 +6,8 @@ from enum import StrEnum
 class QueryStatus(StrEnum):
     """The status stored in history, in the spelling users of the history table know."""
 
+    __hash__ = object.__hash__
+
     SUCCESS = "Success"
     FAILED = "Failed"
     CANCELLED = "Cancelled"
@@ -14,6 +16,8 @@ class QueryStatus(StrEnum):
 
 class EndReason(StrEnum):
     """Why a query ended."""
+
+    __hash__ = object.__hash__
 
     COMPLETED = "completed"
     FAILED = "failed"

@@ -6,6 +6,8 @@ from enum import StrEnum
 class ClientProtocol(StrEnum):
     """Identifiers of the routing configuration (docs/configuration.md, ``routers``)."""
 
+    __hash__ = object.__hash__
+
     TRINO_HTTP = "trinoHttp"
     POSTGRES_WIRE = "postgresWire"
     MYSQL_WIRE = "mysqlWire"

@@ -1,11 +1,12 @@
 """What is left of a query when it has ended: one record, one log line, the counts."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from queryflux.history.record import QueryRecord
-from queryflux.model.endings import EndReason
+from queryflux.model.endings import EndReason, QueryStatus
 from queryflux.runtime.metrics import Count, Histogram, Metrics
+from queryflux.telemetry.logs import QueryLine
 
 SLOW_REASONS = {
     EndReason.QUEUE_FULL: "queryflux_queue_rejections_total",
@@ -23,7 +24,7 @@ class History(Protocol):
 class Log(Protocol):
     """Where query lines go."""
 
-    def add(self, fields: Callable[[], dict[str, Any]]) -> None:
+    def add(self, line: Callable[[], QueryLine]) -> None:
         """Log one query; never blocks."""
 
 
@@ -34,8 +35,7 @@ class Recorder:
         self._history = history
         self._log = log
         self._metrics = metrics
-        self._durations: dict[tuple[str, str], Histogram] = {}
-        self._ended: dict[tuple[str, str, str, str], Count] = {}
+        self._children: dict[tuple[str, str, QueryStatus, str], tuple[Count, Histogram]] = {}
 
     def write(self, record: QueryRecord, unlabelled: frozenset[str]) -> None:
         """Record, log line and metrics of one query. ``unlabelled`` are tag keys that metrics leave out."""
@@ -47,24 +47,12 @@ class Recorder:
 
     def _count(self, record: QueryRecord) -> None:
         engine, group = record.engine_type, record.cluster_group
-        key = (engine, group, record.status.value, record.frontend_protocol)
-        counter = self._ended.get(key)
-        if counter is None:
-            counter = self._ended[key] = self._metrics.counter(
-                "queryflux_queries_total",
-                engine_type=engine,
-                cluster_group=group,
-                status=record.status.value,
-                protocol=record.frontend_protocol,
-            )
-        counter.inc()
-        if engine:
-            duration = self._durations.get((engine, group))
-            if duration is None:
-                duration = self._durations[engine, group] = self._metrics.histogram(
-                    "queryflux_query_duration_seconds", engine_type=engine, cluster_group=group
-                )
-            duration.observe(record.execution_duration_ms / 1000)
+        key = (engine, group, record.status, record.frontend_protocol)
+        children = self._children.get(key)
+        if children is None:
+            children = self._children[key] = self._make(*key)
+        children[0].inc()
+        children[1].observe(record.execution_duration_ms / 1000)
         if record.queue_duration_ms > 0:
             waited = self._metrics.histogram("queryflux_queue_duration_seconds", cluster_group=group)
             waited.observe(record.queue_duration_ms / 1000)
@@ -76,10 +64,23 @@ class Recorder:
                 src_dialect=record.source_dialect,
                 tgt_dialect=record.target_dialect,
             ).inc()
-        elif record.translation_status == "no" and record.translation_reason:
+        elif record.translation is not None and record.translation.reason:
             self._metrics.counter(
-                "queryflux_translation_skipped_total", reason=record.translation_reason
+                "queryflux_translation_skipped_total", reason=record.translation.reason
             ).inc()
+
+    def _make(self, engine: str, group: str, status: QueryStatus, protocol: str) -> tuple[Count, Histogram]:
+        count = self._metrics.counter(
+            "queryflux_queries_total",
+            engine_type=engine,
+            cluster_group=group,
+            status=status.value,
+            protocol=protocol,
+        )
+        duration = self._metrics.histogram(
+            "queryflux_query_duration_seconds", engine_type=engine, cluster_group=group
+        )
+        return count, duration
 
     def _count_tags(self, tags: Mapping[str, str | None], group: str, unlabelled: frozenset[str]) -> None:
         for key, value in tags.items():
@@ -89,22 +90,23 @@ class Recorder:
                 ).inc()
 
 
-def line(record: QueryRecord) -> dict[str, Any]:
-    """The log line's fields. The SQL itself stays in history: logs travel further than history does."""
-    return {
-        "time": record.created_at + (record.queue_duration_ms + record.execution_duration_ms) / 1000,
-        "id": record.proxy_query_id,
-        "status": record.status.value,
-        "reason": record.reason.value,
-        "user": record.username,
-        "protocol": record.frontend_protocol,
-        "group": record.cluster_group,
-        "cluster": record.cluster_name,
-        "queued_ms": round(record.queue_duration_ms, 3),
-        "ms": round(record.execution_duration_ms, 3),
-        "rows": record.rows_returned,
-        "translation": record.translation_status,
-        "engine_id": record.backend_query_id,
-        "error": record.error_code,
-        "message": record.error_message,
-    }
+def line(record: QueryRecord) -> QueryLine:
+    """The log line. The SQL itself stays in history: logs travel further than history does."""
+    stats, translation = record.engine_stats, record.translation
+    return QueryLine(
+        ended_at=record.created_at + (record.queue_duration_ms + record.execution_duration_ms) / 1000,
+        id=record.proxy_query_id,
+        status=record.status.value,
+        reason=record.reason.value,
+        user=record.username,
+        protocol=record.frontend_protocol,
+        group=record.cluster_group,
+        cluster=record.cluster_name,
+        queued_ms=round(record.queue_duration_ms, 3),
+        ms=round(record.execution_duration_ms, 3),
+        rows=record.rows_returned,
+        translation=translation.status if translation is not None else None,
+        engine_id=stats.backend_query_id if stats is not None else None,
+        error=record.error_code,
+        message=record.error_message,
+    )

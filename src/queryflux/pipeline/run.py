@@ -31,7 +31,7 @@ from queryflux.model.errors import (
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Query
 from queryflux.pipeline.generation import Cluster, GroupPlan
-from queryflux.pipeline.state import Event, State, after
+from queryflux.pipeline.state import TRANSITIONS, Event, State, after
 from queryflux.results.answer import Answer, Batches, Done, Frames
 from queryflux.routing.chain import NoGroup, RoutingDenied
 from queryflux.routing.trace import Trace
@@ -101,7 +101,9 @@ class Run(Query):
         self._pending: Awaitable[None] | None = None
         self._timer: Timer | None = None
         self._stop: EndReason | None = None
-        self._ending: asyncio.Future[None] | None = None
+        self._streams = False
+        self._closing = False
+        self._closed: asyncio.Future[None] | None = None
 
     @property
     def stopped(self) -> bool:
@@ -112,7 +114,8 @@ class Run(Query):
 
     def move(self, event: Event) -> None:
         """Take one step of the lifecycle."""
-        self.state = after(self.state, event)
+        state = TRANSITIONS.get((self.state, event))
+        self.state = state if state is not None else after(self.state, event)
 
     def advance(self) -> None:
         """Run stages until one has to wait, fails, or all are done. Never raises."""
@@ -157,16 +160,14 @@ class Run(Query):
         if isinstance(self.answer, Done):
             self.rows = self.answer.rows or 0
             await self.end(EndReason.COMPLETED, None)
+        else:
+            self._streams = isinstance(self.answer, Batches)
         return self.answer
 
     async def next(self) -> "pa.RecordBatch | object | None":
         answer = self.answer
-        if self._ending is not None:
-            if self._stop is not None:
-                await asyncio.shield(self._ending)
-                raise self.ended_error()
-            return None
-        if answer is None or isinstance(answer, Done):
+        if self.state is State.ENDED or answer is None or isinstance(answer, Done):
+            await self._after_the_end()
             return None
         try:
             part = await answer.next()
@@ -178,17 +179,24 @@ class Run(Query):
         except Exception as error:
             await self.fail(self._internal(error))
         if part is not None:
-            if isinstance(answer, Batches):
+            if self._streams:
                 self.rows += cast("pa.RecordBatch", part).num_rows
             return part
         if self._stop is not None:
             await self.fail(self.ended_error())
         if isinstance(answer, Frames):
             self.rows = answer.rows or 0
-            await self.end(EndReason.FAILED if answer.failure else EndReason.COMPLETED, answer.failure)
+            failure = answer.failure
+            await self.end(EndReason.COMPLETED if failure is None else EndReason.FAILED, failure)
         else:
             await self.end(EndReason.COMPLETED, None)
         return None
+
+    async def _after_the_end(self) -> None:
+        """There is no more; a query that was stopped says so."""
+        if self._stop is not None:
+            await self._wait_closed()
+            raise self.ended_error()
 
     # The endings.
 
@@ -222,7 +230,7 @@ class Run(Query):
         return QueryCancelled(f"query {self.id} was cancelled")
 
     async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
-        if self._ending is None and self._stop is None:
+        if self.state is not State.ENDED and self._stop is None:
             self._stop = reason
             await self._interrupt()
         await self._shielded_end(reason, self.ended_error())
@@ -236,10 +244,10 @@ class Run(Query):
             await self.connection.cancel()
 
     async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
-        if self._ending is None:
+        if self.state is not State.ENDED:
             await self.cancel(reason)
-        else:
-            await asyncio.shield(self._ending)
+        elif self._closing:
+            await self._wait_closed()
 
     async def _shielded_end(self, reason: EndReason, error: Exception | None) -> None:
         """End it even though the task that asks is being cancelled."""
@@ -249,12 +257,11 @@ class Run(Query):
 
     async def end(self, reason: EndReason, error: Exception | None) -> None:
         """The one ending. A second caller waits for the first."""
-        if self._ending is not None:
-            if not self._ending.done():
-                await asyncio.shield(self._ending)
+        if self.state is State.ENDED:
+            await self._wait_closed()
             return
-        self._ending = asyncio.get_running_loop().create_future()
         self.move(Event.END)
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -263,7 +270,16 @@ class Run(Query):
             self._give_back()
             self._write(reason, error)
             self.talk.ended(self)
-            self._ending.set_result(None)
+            self._closing = False
+            if self._closed is not None:
+                self._closed.set_result(None)
+
+    async def _wait_closed(self) -> None:
+        """Until an ending that is under way is through."""
+        if self._closing:
+            if self._closed is None:
+                self._closed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._closed)
 
     async def _stop_engine(self, reason: EndReason) -> None:
         try:
@@ -297,7 +313,7 @@ class Run(Query):
             self._timer = self._clock.call_later(seconds, self._overdue)
 
     def _overdue(self) -> None:
-        if self._ending is None:
+        if self.state is not State.ENDED:
             self.talk.pipeline.tasks.spawn(f"time-out of {self.id}", self.cancel(EndReason.TIMED_OUT))
 
     def _internal(self, error: Exception) -> QueryFluxError:
@@ -313,12 +329,11 @@ class Run(Query):
         ended = self._clock.monotonic()
         admitted = self.admitted_at
         queued = (admitted if admitted is not None else ended) - self._received if self.waiting else 0.0
-        engine = self.target.engine if self.target else None
-        stats = self.answer.stats if self.answer is not None else None
-        done = self.translation
+        engine = self.target.engine if self.target is not None else None
+        session, answer = self.session, self.answer
         record = QueryRecord(
             proxy_query_id=self.id,
-            frontend_protocol=self.session.protocol.label,
+            frontend_protocol=session.protocol.label,
             username=self.talk.identity.user,
             sql_text=self.statement.text,
             status=reason.status,
@@ -328,29 +343,18 @@ class Run(Query):
             execution_duration_ms=(ended - admitted) * 1000 if admitted is not None else 0.0,
             cluster_group=self.group,
             cluster_name=self.cluster,
-            engine_type=engine.engine_key if engine else "",
-            catalog=self.session.catalog,
-            database=self.session.database,
+            engine_type=engine.engine_key if engine is not None else "",
+            catalog=session.catalog,
+            database=session.database,
             source_dialect=self.statement.dialect,
-            target_dialect=engine.dialect if engine else "",
+            target_dialect=engine.dialect if engine is not None else "",
             translated_sql=self.sql if self.sql != self.statement.text else None,
-            translation_status=done.status if done is not None else None,
-            translation_reason=done.reason if done is not None else None,
-            translation_message=done.message or None if done is not None else None,
-            translation_position=done.position if done is not None else None,
-            rows_returned=self.rows if self.answer is not None else None,
-            error_code=getattr(error, "code", None),
+            translation=self.translation,
+            rows_returned=self.rows if answer is not None else None,
+            error_code=getattr(error, "code", None) if error is not None else None,
             error_message=str(error) if error is not None else None,
             query_tags=self.tags or None,
+            engine_stats=answer.stats if answer is not None else None,
             trace=self.trace.to_dict if self.trace is not None else None,
-            backend_query_id=stats.backend_query_id if stats else None,
-            cpu_time_ms=stats.cpu_ms if stats else None,
-            processed_rows=stats.processed_rows if stats else None,
-            processed_bytes=stats.processed_bytes if stats else None,
-            physical_input_bytes=stats.physical_input_bytes if stats else None,
-            peak_memory_bytes=stats.peak_memory_bytes if stats else None,
-            spilled_bytes=stats.spilled_bytes if stats else None,
-            total_splits=stats.total_splits if stats else None,
-            engine_elapsed_time_ms=stats.elapsed_ms if stats else None,
         )
         self.talk.pipeline.recorder.write(record, self.generation.untagged_metrics)

@@ -6,6 +6,8 @@ from enum import Enum
 class State(Enum):
     """Where a query stands."""
 
+    __hash__ = object.__hash__
+
     RECEIVED = "received"
     ROUTED = "routed"
     WAITING = "waiting"
@@ -17,6 +19,8 @@ class State(Enum):
 
 class Event(Enum):
     """What happens to it."""
+
+    __hash__ = object.__hash__
 
     ROUTE = "route"
     QUEUE = "queue"

@@ -4,9 +4,10 @@ Query lines are collected and written together a few times a second, so that no 
 a pipe; ``flush`` writes what is left at the end.
 """
 
+import functools
 import logging
+import re
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -16,7 +17,7 @@ import msgspec
 from queryflux.runtime.clock import Clock, Timer
 
 FLUSH_SECS = 0.2
-MAX_PENDING = 10_000
+MAX_PENDING = 1_000
 
 
 def setup(style: str, level: str, stream: IO[str] | None = None) -> None:
@@ -29,7 +30,13 @@ def setup(style: str, level: str, stream: IO[str] | None = None) -> None:
 
 
 def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    whole = int(seconds)
+    return f"{_to_the_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+@functools.lru_cache(maxsize=8)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -55,23 +62,43 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(fields).decode()
 
 
+class QueryLine(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
+    """What the log says of a query that has ended. ``ended_at``: seconds since the epoch."""
+
+    ended_at: float
+    id: str
+    status: str
+    reason: str
+    user: str
+    protocol: str
+    queued_ms: float
+    ms: float
+    group: str = ""
+    cluster: str = ""
+    rows: int | None = None
+    translation: str | None = None
+    engine_id: str | None = None
+    error: str | None = None
+    message: str | None = None
+
+
 class QueryLog:
     """One line for each query that has ended."""
 
     def __init__(self, style: str, clock: Clock, stream: IO[str] | None = None) -> None:
-        self._json = style == "json"
+        self._line = _json_line if style == "json" else _console_line
         self._clock = clock
         self._stream = stream or sys.stderr
-        self._pending: list[Callable[[], dict[str, Any]]] = []
+        self._pending: list[Callable[[], QueryLine]] = []
         self._timer: Timer | None = None
 
-    def add(self, fields: Callable[[], dict[str, Any]]) -> None:
-        """Log one query; ``fields`` is called when the line is written."""
-        self._pending.append(fields)
-        if len(self._pending) >= MAX_PENDING:
-            self.flush()
-        elif self._timer is None:
+    def add(self, line: Callable[[], QueryLine]) -> None:
+        """Log one query; ``line`` is called when it is written."""
+        self._pending.append(line)
+        if self._timer is None:
             self._timer = self._clock.call_later(FLUSH_SECS, self.flush)
+        elif len(self._pending) >= MAX_PENDING:
+            self.flush()
 
     def flush(self) -> None:
         """Write every line that waits."""
@@ -80,18 +107,33 @@ class QueryLog:
             self._timer = None
         pending, self._pending = self._pending, []
         if pending:
-            self._stream.write("".join([self._line(fields()) for fields in pending]))
+            self._stream.write("".join([self._line(make()) for make in pending]))
             self._stream.flush()
 
-    def _line(self, fields: dict[str, Any]) -> str:
-        stamp = _stamp(fields.pop("time", None) or time.time())
-        if self._json:
-            head = {"time": stamp, "level": "info", "logger": "queryflux.query", "message": "query"}
-            return msgspec.json.encode({**head, **fields}).decode() + "\n"
-        pairs = " ".join(f"{key}={_shown(value)}" for key, value in fields.items() if value not in (None, ""))
-        return f"{stamp} INFO    query {pairs}\n"
+
+_encoder = msgspec.json.Encoder()
+
+
+def _json_line(line: QueryLine) -> str:
+    stamp = _stamp(line.ended_at)
+    fields = _encoder.encode(line).decode()
+    return f'{{"time":"{stamp}","level":"info","logger":"queryflux.query","message":"query",{fields[1:]}\n'
+
+
+def _console_line(line: QueryLine) -> str:
+    pairs = [
+        f"{name}={_shown(value)}"
+        for name in line.__struct_fields__[1:]
+        if (value := getattr(line, name)) is not None and value != ""
+    ]
+    return f"{_stamp(line.ended_at)} INFO    query {' '.join(pairs)}\n"
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, int | float):
+        return str(value)
     text = str(value)
-    return msgspec.json.encode(text).decode() if any(mark in text for mark in ' "\n=') else text
+    return _encoder.encode(text).decode() if _NEEDS_QUOTES.search(text) else text
+
+
+_NEEDS_QUOTES = re.compile(r'[\s"=]')

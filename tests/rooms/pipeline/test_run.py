@@ -54,10 +54,11 @@ async def test_a_query_is_answered_and_remembered() -> None:
     assert record.reason is EndReason.COMPLETED
     assert (record.rows_returned, record.cluster_group, record.cluster_name) == (10, "main", "scripted")
     assert record.proxy_query_id == query.id
-    assert record.backend_query_id == "scripted-1"
+    assert record.engine_stats is not None
+    assert record.engine_stats.backend_query_id == "scripted-1"
     assert record.trace is not None
     assert record.trace()["final_group"] == "main"
-    assert [line["id"] for line in table.log.lines] == [query.id]
+    assert [line.id for line in table.log.lines] == [query.id]
     assert (
         table.metric(
             "queryflux_queries_total",
