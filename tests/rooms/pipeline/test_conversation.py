@@ -24,16 +24,20 @@ async def say(talk: Talk, text: str) -> Answer:
     return answer
 
 
+def expect(talk: Talk, status: TransactionStatus) -> None:
+    assert talk.transaction is status
+
+
 async def test_begin_takes_nothing_until_there_is_something_to_do() -> None:
     engine = ScriptedEngine()
     table = bench(engine, limit=1)
     talk = table.talk()
     assert await say(talk, "BEGIN") == Done("BEGIN")
-    assert talk.transaction is TransactionStatus.OPEN
+    expect(talk, TransactionStatus.OPEN)
     assert engine.statements == []
     table.assert_idle()
     assert await say(talk, "COMMIT") == Done("COMMIT")
-    assert talk.transaction is TransactionStatus.IDLE
+    expect(talk, TransactionStatus.IDLE)
     assert engine.statements == []
     assert table.records == []
 
@@ -81,7 +85,7 @@ async def test_a_failed_transaction_can_only_be_rolled_back() -> None:
     await say(talk, "SELECT 1")
     with pytest.raises(EngineError, match="boom"):
         await say(talk, "SELECT bad")
-    assert talk.transaction is TransactionStatus.FAILED
+    expect(talk, TransactionStatus.FAILED)
     with pytest.raises(EngineError, match="failed"):
         await say(talk, "SELECT 2")
     assert await say(talk, "COMMIT") == Done("ROLLBACK"), "the client is told that nothing was kept"
@@ -101,7 +105,7 @@ async def test_a_transaction_that_idles_too_long_is_rolled_back() -> None:
     assert table.members["scripted"].running == 1, "a statement starts the time anew"
     await table.clock.advance(2)
     table.assert_idle()
-    assert talk.transaction is TransactionStatus.FAILED
+    expect(talk, TransactionStatus.FAILED)
     with pytest.raises(TransactionFailed, match="60 s"):
         await say(talk, "SELECT 3")
     assert await say(talk, "COMMIT") == Done("ROLLBACK")
@@ -120,7 +124,7 @@ async def test_a_statement_that_runs_is_not_idle() -> None:
     await table.clock.advance(600)
     gate.set()
     await slow
-    assert talk.transaction is TransactionStatus.OPEN
+    expect(talk, TransactionStatus.OPEN)
     await talk.close()
 
 
@@ -156,7 +160,7 @@ async def test_without_transactions_reads_pass_and_writes_are_refused() -> None:
     talk = table.talk()
     await say(talk, "BEGIN")
     await say(talk, "SELECT 1")
-    assert talk.transaction is TransactionStatus.OPEN
+    expect(talk, TransactionStatus.OPEN)
     with pytest.raises(NotSupported, match="no transactions"):
         await say(talk, "INSERT INTO t VALUES (1)")
     await say(talk, "COMMIT")
@@ -171,7 +175,7 @@ async def test_several_statements_of_one_message_are_one_transaction() -> None:
     talk = table.talk()
     await talk.begin_implicit()
     await say(talk, "INSERT INTO t VALUES (1)")
-    assert talk.transaction is TransactionStatus.IDLE, "an implicit one is not shown to the client"
+    expect(talk, TransactionStatus.IDLE)
     await say(talk, "INSERT INTO t VALUES (2)")
     await talk.sync()
     assert [text.split()[0] for text in engine.statements] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
@@ -190,7 +194,7 @@ async def test_several_statements_of_which_one_fails_are_undone() -> None:
         await say(talk, "INSERT INTO bad VALUES (2)")
     await talk.sync(failed=True)
     assert engine.statements[-1] == "ROLLBACK"
-    assert talk.transaction is TransactionStatus.IDLE
+    expect(talk, TransactionStatus.IDLE)
     table.assert_idle()
 
 
@@ -202,7 +206,7 @@ async def test_begin_inside_a_batch_makes_the_transaction_the_clients() -> None:
     await say(talk, "BEGIN")
     await say(talk, "SELECT 1")
     await talk.sync()
-    assert talk.transaction is TransactionStatus.OPEN
+    expect(talk, TransactionStatus.OPEN)
     await say(talk, "ROLLBACK")
     assert engine.statements == ["BEGIN", "SELECT 1", "ROLLBACK"]
     table.assert_idle()

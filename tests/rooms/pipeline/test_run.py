@@ -1,6 +1,7 @@
 """A query from submission to its one ending, over scripted engines."""
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -266,7 +267,7 @@ async def test_waiting_is_in_the_record() -> None:
         ({"limit": 1, "wait_secs": 7}, CapacityTimeout, EndReason.CAPACITY_TIMEOUT),
     ],
 )
-async def test_no_room(settings: dict[str, int], error: type[QueryFluxError], reason: EndReason) -> None:
+async def test_no_room(settings: dict[str, Any], error: type[QueryFluxError], reason: EndReason) -> None:
     gate = asyncio.Event()
     table = bench(ScriptedEngine(script=lambda request: Step(gate=gate)), **settings)
     holder = asyncio.create_task(table.talk().submit(statement()).start())
