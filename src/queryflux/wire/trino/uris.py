@@ -1,0 +1,69 @@
+"""The URIs in a coordinator's page, replaced by ours; every other byte stays as it came."""
+
+import msgspec
+
+_KEYS = (b'"infoUri"', b'"partialCancelUri"', b'"nextUri"')
+_BEFORE_DATA = (b'"data"', b'"columns"', b'"stats"', b'"error"')
+_HEAD_BYTES = 2048
+_document = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def rewrite(body: bytes, info: bytes, partial_cancel: bytes | None, following: bytes | None) -> bytes:
+    """The page with its ``infoUri``, ``partialCancelUri`` and ``nextUri`` replaced, each only where it is
+    present; with None it is left out. Our URIs must need no escaping in JSON. Raises ValueError for a body
+    that is no JSON object.
+
+    Trino writes these keys before anything that holds users' values, so they are looked for there first; a
+    page in another order is taken apart at its top level, without a look into the values.
+    """
+    uris = (info, partial_cancel, following)
+    head = body[:_HEAD_BYTES]
+    stop = min((place for key in _BEFORE_DATA if (place := head.find(key)) >= 0), default=-1)
+    if stop < 0 or any(body.find(key, stop) >= 0 for key in _KEYS):
+        return _rebuilt(body, uris)
+    prefix = body[:stop]
+    for key, uri in zip(_KEYS, uris, strict=True):
+        start = prefix.find(key)
+        if start < 0:
+            continue
+        start += len(key) + 2
+        end = prefix.find(b'"', start)
+        if uri is None or end < 0 or prefix[start - 2 : start] != b':"':
+            return _rebuilt(body, uris)
+        prefix = prefix[:start] + uri + prefix[end:]
+    return prefix + body[stop:]
+
+
+def _rebuilt(body: bytes, uris: tuple[bytes | None, bytes | None, bytes | None]) -> bytes:
+    try:
+        members = _document.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the page is no JSON object: {error}") from None
+    ours = dict(zip(("infoUri", "partialCancelUri", "nextUri"), uris, strict=True))
+    parts: list[bytes] = []
+    for name, value in members.items():
+        raw = bytes(value)
+        if name in ours and raw != b"null":
+            uri = ours[name]
+            if uri is None:
+                continue
+            raw = b'"' + uri + b'"'
+        parts.append(msgspec.json.encode(name) + b":" + raw)
+    return b"{" + b",".join(parts) + b"}"
+
+
+class _Uris(msgspec.Struct, rename="camel"):
+    partial_cancel_uri: str | None = None
+
+
+_uris = msgspec.json.Decoder(_Uris)
+
+
+def partial_cancel_of(body: bytes) -> str | None:
+    """The page's ``partialCancelUri``. ValueError for what is no such page."""
+    if b'"partialCancelUri"' not in body:
+        return None
+    try:
+        return _uris.decode(body).partial_cancel_uri
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"the page cannot be read: {error}") from None
