@@ -2,11 +2,12 @@
 
 import socket
 from pathlib import Path
+from typing import Literal
 
 from queryflux.config.clusters import ClusterConfig
 from queryflux.config.groups import ClusterGroupConfig
 from queryflux.config.listeners import AdminApiConfig, FrontendsConfig, ListenerConfig
-from queryflux.config.process import ProcessConfig
+from queryflux.config.process import LoggingConfig, ProcessConfig
 from queryflux.config.root import RootConfig
 from queryflux.model.errors import ConfigError
 
@@ -20,7 +21,9 @@ DEFAULT_PORTS = {
 }
 
 
-def folder_config(directory: Path, host: str, ports: dict[str, int]) -> RootConfig:
+def folder_config(
+    directory: Path, host: str, ports: dict[str, int], log_level: Literal["info", "warning"] = "info"
+) -> RootConfig:
     """The configuration that serves ``directory`` on ``host``. Raises ConfigError when it is no folder."""
     if not directory.is_dir():
         raise ConfigError(
@@ -36,6 +39,7 @@ def folder_config(directory: Path, host: str, ports: dict[str, int]) -> RootConf
                 flight_sql=listeners["flightSql"],
             ),
             admin_api=AdminApiConfig(host=host, port=ports["adminApi"]),
+            logging=LoggingConfig(level=log_level),
         ),
         clusters={CLUSTER: ClusterConfig(engine="duckDb", data_path=str(directory.resolve()))},
         cluster_groups={CLUSTER: ClusterGroupConfig(members=(CLUSTER,))},

@@ -37,7 +37,9 @@ class Standalone:
         self.clock = clock or SystemClock()
         self.metrics = PrometheusMetrics()
         self.history = MemoryHistory(process.history.max_records)
-        self.query_log = QueryLog(process.logging.format, self.clock)
+        self.query_log = QueryLog(
+            process.logging.format, self.clock, enabled=process.logging.level in {"debug", "info"}
+        )
         self.process_tag = new_process_tag()
         self.pipeline = QueryPipeline(
             clock=self.clock,

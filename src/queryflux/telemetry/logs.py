@@ -85,7 +85,11 @@ class QueryLine(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
 class QueryLog:
     """One line for each query that has ended."""
 
-    def __init__(self, style: str, clock: Clock, stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, style: str, clock: Clock, stream: IO[str] | None = None, *, enabled: bool = True
+    ) -> None:
+        """``enabled`` is False when the log's level is above info."""
+        self._enabled = enabled
         self._line = _json_line if style == "json" else _console_line
         self._clock = clock
         self._stream = stream or sys.stderr
@@ -94,6 +98,8 @@ class QueryLog:
 
     def add(self, line: Callable[[], QueryLine]) -> None:
         """Log one query; ``line`` is called when it is written."""
+        if not self._enabled:
+            return
         self._pending.append(line)
         if self._timer is None:
             self._timer = self._clock.call_later(FLUSH_SECS, self.flush)
