@@ -1,0 +1,156 @@
+"""What must hold between the sections of a configuration, and inside an engine's or a user's settings.
+
+Each check sees the configuration as far as it could be read, and complains where the key stands; whether a
+name exists is asked of the file, so that a cluster with a mistake in it is not called missing as well.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from queryflux.config.problems import Path, one_of, show
+from queryflux.config.root import RootConfig
+from queryflux.config.routers import (
+    CompoundRouter,
+    HeaderRouter,
+    ProtocolBasedRouter,
+    QueryRegexCondition,
+    QueryRegexRouter,
+    QueryRegexRule,
+    Router,
+    TagsRouter,
+    UserGroupRouter,
+)
+from queryflux.config.walk import Reading
+
+Check = Callable[[str], str | None]
+"""Says what is wrong with a text; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What checks look at, and where they complain."""
+
+    config: RootConfig
+    reading: Reading
+    regex: Check
+    """For the pattern of a rule."""
+    password: Check
+    """For the stored password of a static user."""
+    file: Check
+    """For a file that has to be readable."""
+
+    def names(self, section: str) -> list[str]:
+        """The names that a section of the file has, whether or not what they name could be read."""
+        return [
+            str(path[1])
+            for path in self.reading.marks
+            if len(path) == 2 and path[0] == section and isinstance(path[1], str)
+        ]
+
+    def readable(self, path: Path, name: str | None) -> None:
+        """Complain unless the file can be read."""
+        if name is not None and (reason := self.file(name)):
+            self.reading.problem(path, f"cannot read {show(name, 200)}: {reason}")
+
+
+def check_groups(context: Context) -> None:
+    """Members exist, once each; names are usable."""
+    clusters = context.names("clusters")
+    for section in ("clusters", "clusterGroups"):
+        for name in context.names(section):
+            _name(context, (section, name), name)
+    for name, group in context.config.cluster_groups.items():
+        path: Path = ("clusterGroups", name, "members")
+        for index, member in enumerate(group.members):
+            here = context.reading.item_path(path, index)
+            if member not in clusters:
+                message = f"there is no cluster {show(member)}"
+                context.reading.problem(here, message, one_of(member, clusters, "clusters"))
+            elif member in group.members[:index]:
+                context.reading.problem(here, f"{member} is listed twice", "keep one")
+        if not group.members:
+            context.reading.warn(path, "the group has no members; nothing can run there", "add a cluster")
+
+
+def _name(context: Context, path: Path, name: str) -> None:
+    if not name.strip():
+        context.reading.problem(path, "a name must not be empty")
+    elif "::" in name:
+        context.reading.problem(path, ":: is kept for the variants of a cluster", "choose another name")
+
+
+def check_routing(context: Context) -> None:
+    """Rules lead to groups that exist, and their patterns can be compiled."""
+    routing = _Routing(context)
+    for index, router in enumerate(context.config.routers):
+        routing.router(router, context.reading.item_path(("routers",), index))
+    fallback = context.config.routing_fallback
+    if fallback:
+        routing.group(("routingFallback",), fallback)
+    elif not context.config.routers and context.config.cluster_groups:
+        message = "there are no routers and no fallback: every query will be refused"
+        context.reading.warn(("routingFallback",), message, "set routingFallback to a group")
+
+
+class _Routing:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._groups = context.names("clusterGroups")
+
+    def group(self, path: Path, name: str) -> None:
+        """Complain unless the group exists."""
+        if name not in self._groups:
+            message = f"there is no cluster group {show(name)}"
+            self._context.reading.problem(path, message, one_of(name, self._groups, "groups"))
+
+    def router(self, router: Router, path: Path) -> None:
+        """One rule of the chain."""
+        if isinstance(router, ProtocolBasedRouter):
+            self._pairs(router.groups().items(), path)
+        elif isinstance(router, HeaderRouter):
+            self._pairs(router.header_value_to_group.items(), (*path, "headerValueToGroup"))
+        elif isinstance(router, UserGroupRouter):
+            self._pairs(router.user_to_group.items(), (*path, "userToGroup"))
+        elif isinstance(router, QueryRegexRouter):
+            for index, rule in enumerate(router.rules):
+                self._rule(rule, self._item(path, "rules", index))
+        elif isinstance(router, TagsRouter):
+            for index, tags in enumerate(router.rules):
+                here = self._item(path, "rules", index)
+                self.group((*here, "targetGroup"), tags.target_group)
+                if not tags.tags:
+                    self._context.reading.problem((*here, "tags"), "a rule needs at least one tag")
+        elif isinstance(router, CompoundRouter):
+            self._compound(router, path)
+
+    def _item(self, path: Path, key: str, index: int) -> Path:
+        return self._context.reading.item_path((*path, key), index)
+
+    def _pairs(self, pairs: Iterable[tuple[str, str]], path: Path) -> None:
+        for key, name in pairs:
+            self.group((*path, key), name)
+
+    def _rule(self, rule: QueryRegexRule, path: Path) -> None:
+        self._pattern(rule.regex, (*path, "regex"))
+        if rule.target_group is not None:
+            self.group((*path, "targetGroup"), rule.target_group)
+        if rule.action == "route" and rule.target_group is None:
+            message = "a rule that routes needs a group"
+            self._context.reading.problem((*path, "targetGroup"), message, "or set action: deny")
+        elif rule.action == "deny" and rule.target_group is not None:
+            message = "a rule that denies has no use for a group"
+            self._context.reading.warn((*path, "targetGroup"), message, "remove it")
+        if rule.action == "route" and rule.error is not None:
+            self._context.reading.warn((*path, "error"), "only a rule that denies shows it", "remove it")
+
+    def _compound(self, router: CompoundRouter, path: Path) -> None:
+        self.group((*path, "targetGroup"), router.target_group)
+        if not router.conditions and (*path, "conditions", 0) not in self._context.reading.marks:
+            self._context.reading.problem((*path, "conditions"), "a compound rule needs a condition")
+        for index, condition in enumerate(router.conditions):
+            if isinstance(condition, QueryRegexCondition):
+                self._pattern(condition.regex, (*self._item(path, "conditions", index), "regex"))
+
+    def _pattern(self, pattern: str, path: Path) -> None:
+        if reason := self._context.regex(pattern):
+            self._context.reading.problem(path, f"not a pattern: {reason}", "patterns are in RE2 syntax")

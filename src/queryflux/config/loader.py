@@ -1,0 +1,127 @@
+"""From a file, or its bytes, to a checked configuration. The only place that looks at the environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from queryflux.config.checks import Check, Context, check_groups, check_routing
+from queryflux.config.checks_clusters import check_clusters
+from queryflux.config.checks_process import check_auth, check_listeners
+from queryflux.config.document import MAX_BYTES, parse, too_large
+from queryflux.config.hooks import decode_hook
+from queryflux.config.legacy import modernise
+from queryflux.config.problems import ConfigProblems, Problem, in_order
+from queryflux.config.root import RootConfig
+from queryflux.config.snapshot import Snapshot, snapshot_of
+from queryflux.config.unavailable import refuse_unavailable
+from queryflux.config.walk import INVALID, Reading, type_of
+from queryflux.model.errors import ConfigError
+from queryflux.model.secret import Secret
+
+ADMIN_USER = "QUERYFLUX_ADMIN_USER"
+ADMIN_PASSWORD = "QUERYFLUX_ADMIN_PASSWORD"  # noqa: S105
+INSTANCE_ID = "QUERYFLUX_INSTANCE_ID"
+MAX_SECRET_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration that can be used. ``config.queryflux`` is this process's own, ``snapshot`` travels."""
+
+    config: RootConfig
+    snapshot: Snapshot
+    warnings: tuple[Problem, ...]
+
+
+def load_file(
+    path: str | Path,
+    environ: Mapping[str, str] | None = None,
+    check_regex: Check | None = None,
+    check_password: Check | None = None,
+) -> Loaded:
+    """Read and check a file. Raises ConfigError when it cannot be read, ConfigProblems (a ConfigError) when
+    it is wrong. See ``load_bytes`` for the rest."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise too_large()
+    return load_bytes(data, environ, check_regex, check_password)
+
+
+def load_bytes(
+    data: bytes,
+    environ: Mapping[str, str] | None = None,
+    check_regex: Check | None = None,
+    check_password: Check | None = None,
+) -> Loaded:
+    """Check the bytes of a YAML file. ``environ`` is this process's own unless given. ``check_regex`` and
+    ``check_password`` say what is wrong with a pattern, and with a stored password; they come from outside,
+    because the libraries that know live in other rooms. Raises ConfigProblems with every problem at once."""
+    environ = os.environ if environ is None else environ
+    reading = Reading(environ, read_secret_file)
+    tree, reading.problems = parse(data)
+    values = reading.read(modernise(tree, reading), _ROOT, ())
+    values = {} if values is INVALID else values
+    refuse_unavailable(values, reading)
+    config = _with_environment(to_config(values), environ)
+    context = Context(config, reading, check_regex or _fine, check_password or _fine, unreadable)
+    for check in (check_listeners, check_clusters, check_groups, check_routing, check_auth):
+        check(context)
+    warnings = tuple(in_order(reading.warnings))
+    if reading.problems:
+        raise ConfigProblems(in_order(reading.problems), warnings)
+    return Loaded(config, snapshot_of(config), warnings)
+
+
+def to_config(values: Mapping[str, Any]) -> RootConfig:
+    """Plain data, keys in their outer spelling, as structs. Raises msgspec.ValidationError."""
+    return msgspec.convert(values, RootConfig, dec_hook=decode_hook)
+
+
+def read_secret_file(name: str) -> str:
+    """The text of a secret's file. Raises OSError, or ValueError when it is too large or not UTF-8."""
+    with open(name, "rb") as file:
+        data = file.read(MAX_SECRET_BYTES + 1)
+    if len(data) > MAX_SECRET_BYTES:
+        raise ValueError("it is larger than a secret can be")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+
+
+def unreadable(name: str) -> str | None:
+    """Why a file cannot be read; None when it can."""
+    try:
+        with open(name, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _with_environment(config: RootConfig, environ: Mapping[str, str]) -> RootConfig:
+    """The three settings for which a variable wins over the file; an empty one is as good as none."""
+    process = config.queryflux
+    admin = process.admin_api
+    if user := environ.get(ADMIN_USER):
+        admin = msgspec.structs.replace(admin, username=user)
+    if password := environ.get(ADMIN_PASSWORD):
+        admin = msgspec.structs.replace(admin, password=Secret(password))
+    instance = environ.get(INSTANCE_ID) or process.instance_id
+    process = msgspec.structs.replace(process, admin_api=admin, instance_id=instance)
+    return msgspec.structs.replace(config, queryflux=process)
+
+
+def _fine(text: str) -> str | None:
+    return None
+
+
+_ROOT = type_of(RootConfig)
