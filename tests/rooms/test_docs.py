@@ -1,0 +1,72 @@
+"""The documents agree with the code: links lead somewhere, commands exist, metrics and rooms are listed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from queryflux.cli import COMMANDS, parser
+from queryflux.telemetry.catalogue import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+COMMAND = re.compile(r"\bqueryflux ([a-z][a-z-]+)((?: +--?[a-z-]+)*)")
+TARGET = re.compile(r"\bmake ([a-z]+)\b")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def code_of(page: Path) -> str:
+    """What stands in code spans and blocks."""
+    text = text_of(page)
+    return "\n".join([*re.findall(r"```.*?```", text, re.S), *re.findall(r"`[^`\n]+`", text)])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(text_of(page)):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_exist(page: Path) -> None:
+    known = {action.dest: action for action in parser()._actions}["command"].choices
+    assert isinstance(known, dict)
+    for command, flags in COMMAND.findall(code_of(page)):
+        assert command in COMMANDS, f"{page.name} names queryflux {command}"
+        for flag in flags.split():
+            assert flag in known[command]._option_string_actions, f"{page.name}: queryflux {command} {flag}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", text_of(ROOT / "Makefile"), re.M))
+    for target in TARGET.findall(code_of(page)):
+        assert target in targets, f"{page.name} names make {target}"
+
+
+def test_lines_stay_readable() -> None:
+    for page in PAGES:
+        inside = False
+        for number, line in enumerate(text_of(page).splitlines(), 1):
+            inside ^= line.startswith("```")
+            if not inside and not line.startswith(("|", "[")):
+                assert len(line) <= 130, f"{page.name}:{number}"
+
+
+def test_every_metric_is_documented() -> None:
+    page = text_of(ROOT / "docs" / "operations.md")
+    for metric in CATALOGUE:
+        assert f"`{metric.name}`" in page, f"docs/operations.md does not list {metric.name}"
+
+
+def test_the_map_names_every_room() -> None:
+    rooms = {
+        path.name for path in (ROOT / "src" / "queryflux").iterdir() if path.is_dir() and path.name[0] != "_"
+    }
+    page = text_of(ROOT / "docs" / "map.md")
+    assert {room for room in rooms if f"`{room}/`" not in page} == set()
