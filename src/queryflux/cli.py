@@ -116,7 +116,11 @@ def _hash_password(options: argparse.Namespace) -> int:
     if not password:
         print("queryflux: an empty password makes no verifier", file=sys.stderr)
         return USAGE_ERROR
-    print(HASHES[options.kind](password))
+    try:
+        print(HASHES[options.kind](password))
+    except ValueError as error:
+        print(f"queryflux: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -8,9 +8,11 @@ import uvloop
 
 from queryflux.app.folder import folder_config, free_ports
 from queryflux.app.standalone import Standalone
+from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_file
+from queryflux.config.problems import render_problems
 from queryflux.config.root import RootConfig
-from queryflux.config.snapshot import snapshot_of
+from queryflux.config.snapshot import Snapshot, snapshot_of
 from queryflux.routing.regex import check_regex
 from queryflux.telemetry.logs import setup
 
@@ -19,11 +21,11 @@ log = logging.getLogger(__name__)
 
 def serve_file(path: Path, environ: Mapping[str, str]) -> int:
     """Serve from a YAML file until a signal ends it. Raises ConfigError with every problem of the file."""
-    loaded = load_file(path, environ, check_regex)
+    loaded = load_file(path, environ, check_regex, check_password)
     setup(loaded.config.queryflux.logging.format, loaded.config.queryflux.logging.level)
     for warning in loaded.warnings:
-        log.warning("%s", warning)
-    return serve(loaded.config)
+        log.warning("%s", render_problems([warning]))
+    return serve(loaded.config, loaded.snapshot)
 
 
 def serve_folder(directory: Path, host: str, wanted: Mapping[str, int | None]) -> int:
@@ -33,17 +35,17 @@ def serve_folder(directory: Path, host: str, wanted: Mapping[str, int | None]) -
     config = folder_config(directory, host, ports)
     for note in notes:
         log.warning("%s", note)
-    return serve(config)
+    return serve(config, snapshot_of(config))
 
 
-def serve(config: RootConfig) -> int:
+def serve(config: RootConfig, snapshot: Snapshot) -> int:
     """Serve until a signal ends it."""
-    uvloop.run(_serve(config))
+    uvloop.run(_serve(config, snapshot))
     return 0
 
 
-async def _serve(config: RootConfig) -> None:
-    standalone = Standalone(config, snapshot_of(config))
+async def _serve(config: RootConfig, snapshot: Snapshot) -> None:
+    standalone = Standalone(config, snapshot)
     await standalone.start()
     log.info("ready")
     await standalone.run()

@@ -1,22 +1,32 @@
 """``queryflux validate``: every problem of a file at once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_file
-from queryflux.config.problems import ConfigProblems, problems_json, render_problems
+from queryflux.config.problems import ConfigProblems, Problem, problems_json, render_problems
 from queryflux.routing.regex import check_regex
 
 
 def validate_file(path: Path, environ: Mapping[str, str], *, as_json: bool) -> tuple[str, bool]:
-    """A report for people or programs, and whether the file can be served."""
+    """A report for people or programs, and whether the file can be served. Raises ConfigError when it cannot
+    be read at all."""
+    problems: Sequence[Problem] = ()
     try:
-        loaded = load_file(path, environ, check_regex)
+        warnings = load_file(path, environ, check_regex, check_password).warnings
     except ConfigProblems as found:
-        report = problems_json(found.problems) if as_json else render_problems(found.problems)
-        return (json.dumps(report, indent=2) if not isinstance(report, str) else report), False
+        problems, warnings = found.problems, found.warnings
+    valid = not problems
     if as_json:
-        return json.dumps({"valid": True, "problems": [], "warnings": list(loaded.warnings)}, indent=2), True
-    lines = [*(f"warning: {warning}" for warning in loaded.warnings), f"{path}: valid"]
-    return "\n".join(lines), True
+        document = {
+            "valid": valid,
+            "problems": problems_json(problems),
+            "warnings": problems_json(warnings),
+        }
+        return json.dumps(document, indent=2), valid
+    lines = [f"{path}: {render_problems([problem])}" for problem in problems]
+    lines += [f"{path}: warning: {render_problems([warning])}" for warning in warnings]
+    lines.append(f"{path}: valid" if valid else f"{path}: {len(problems)} problems")
+    return "\n".join(lines), valid
