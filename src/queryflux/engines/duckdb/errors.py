@@ -1,0 +1,152 @@
+"""DuckDB's exceptions as our error tree.
+
+Connections are opened with ``errors_as_json``: the text is then the kind, a colon and a JSON document with
+the plain message, the position (a byte offset) and a subtype. Errors while a result streams come through
+Arrow as OSError with the same text; the parser alone, asked without a connection, answers in prose.
+"""
+
+import re
+
+import duckdb
+import msgspec
+
+from queryflux.model.errors import EngineConnectionLost, EngineError, EngineErrorKind, QueryFluxError
+
+Kind = EngineErrorKind
+
+SQLSTATES: dict[EngineErrorKind, str] = {
+    Kind.SYNTAX: "42601",
+    Kind.TABLE_NOT_FOUND: "42P01",
+    Kind.COLUMN_NOT_FOUND: "42703",
+    Kind.FUNCTION_NOT_FOUND: "42883",
+    Kind.SCHEMA_NOT_FOUND: "3F000",
+    Kind.ALREADY_EXISTS: "42P07",
+    Kind.TYPE_MISMATCH: "42804",
+    Kind.INVALID_VALUE: "22023",
+    Kind.OUT_OF_RANGE: "22003",
+    Kind.DIVISION_BY_ZERO: "22012",
+    Kind.CONSTRAINT: "23000",
+    Kind.SERIALIZATION: "40001",
+    Kind.PERMISSION: "42501",
+    Kind.READ_ONLY: "25006",
+    Kind.RESOURCES: "53200",
+    Kind.NOT_SUPPORTED: "0A000",
+    Kind.OTHER: "",
+}
+
+_KINDS: dict[str, EngineErrorKind] = {
+    "Parser": Kind.SYNTAX,
+    "Syntax": Kind.SYNTAX,
+    "Binder": Kind.SYNTAX,
+    "Catalog": Kind.OTHER,
+    "Conversion": Kind.INVALID_VALUE,
+    "Invalid Input": Kind.INVALID_VALUE,
+    "Invalid type": Kind.TYPE_MISMATCH,
+    "Mismatch Type": Kind.TYPE_MISMATCH,
+    "Out of Range": Kind.OUT_OF_RANGE,
+    "Decimal": Kind.OUT_OF_RANGE,
+    "Divide by Zero": Kind.DIVISION_BY_ZERO,
+    "Constraint": Kind.CONSTRAINT,
+    "Serialization": Kind.SERIALIZATION,
+    "Permission": Kind.PERMISSION,
+    "Out of Memory": Kind.RESOURCES,
+    "Not implemented": Kind.NOT_SUPPORTED,
+    "Missing Extension": Kind.NOT_SUPPORTED,
+}
+_PATTERNS: tuple[tuple[re.Pattern[str], EngineErrorKind], ...] = (
+    (re.compile(r"read-only mode"), Kind.READ_ONLY),
+    (re.compile(r"because (schema|catalog|database) .* does not exist"), Kind.SCHEMA_NOT_FOUND),
+    (re.compile(r"^Schema with name .* does not exist"), Kind.SCHEMA_NOT_FOUND),
+    (re.compile(r"^(Table|View)\b.* does not exist|^Referenced table "), Kind.TABLE_NOT_FOUND),
+    (re.compile(r"Function with name .* does not exist|^No function matches"), Kind.FUNCTION_NOT_FOUND),
+    (re.compile(r"already exists"), Kind.ALREADY_EXISTS),
+    (re.compile(r"[Cc]olumn .* (not found|does not (exist|have))"), Kind.COLUMN_NOT_FOUND),
+    (re.compile(r"^(Cannot compare values of type|Cannot mix values)"), Kind.TYPE_MISMATCH),
+    (re.compile(r"(write-write )?conflict", re.I), Kind.SERIALIZATION),
+)
+_PATTERNED = {"Catalog", "Binder", "TransactionContext", "Invalid Input", "Transaction"}
+_CONSTRAINTS = (
+    (re.compile(r"duplicate key|UNIQUE constraint"), "23505"),
+    (re.compile(r"NOT NULL constraint"), "23502"),
+    (re.compile(r"CHECK constraint"), "23514"),
+    (re.compile(r"foreign key", re.I), "23503"),
+)
+_HEAD = re.compile(r"^([A-Za-z][\w ]*?) Error: ", re.S)
+_CARET = re.compile(r"\n\nLINE (\d+): ([^\n]*)\n( *)\^", re.S)
+
+
+class _Document(msgspec.Struct):
+    exception_type: str = ""
+    exception_message: str = ""
+    position: str = ""
+
+
+_decode = msgspec.json.Decoder(_Document).decode
+
+
+def translate(error: BaseException, sql: str) -> QueryFluxError:
+    """The error a client gets for what DuckDB raised while it worked on ``sql``."""
+    text = str(error)
+    head = _HEAD.match(text)
+    kind_name, body = (head[1], text[head.end() :]) if head else ("", text)
+    message, position = _parts(body, sql)
+    if isinstance(error, duckdb.FatalException | duckdb.InternalException) or kind_name in {
+        "FATAL",
+        "INTERNAL",
+    }:
+        return EngineConnectionLost(
+            f"DuckDB failed and must be opened again: {message.partition(chr(10))[0]}"
+        )
+    first, _, rest = message.partition("\n")
+    kind = _kind(kind_name, first)
+    return EngineError(
+        first,
+        kind=kind,
+        sqlstate=_sqlstate(kind, first),
+        name=kind_name,
+        hint=rest.strip(),
+        position=position,
+    )
+
+
+def _parts(body: str, sql: str) -> tuple[str, int | None]:
+    """The plain message and the character offset in ``sql``."""
+    if body.startswith("{"):
+        try:
+            document = _decode(body)
+        except msgspec.DecodeError:
+            return body, None
+        if not document.position.isdigit():
+            return document.exception_message, None
+        before = sql.encode()[: int(document.position)]
+        return document.exception_message, len(before.decode(errors="ignore"))
+    caret = _CARET.search(body)
+    if caret is None:
+        return body, None
+    return body[: caret.start()], _caret_offset(caret, sql)
+
+
+def _caret_offset(caret: re.Match[str], sql: str) -> int | None:
+    """Where the caret of a message in prose points to; None when its line was cut at the front."""
+    line, shown = int(caret[1]), caret[2]
+    lines = sql.split("\n")
+    column = len(caret[3]) - len(f"LINE {line}: ")
+    if shown.startswith("...") or line > len(lines) or column < 0:
+        return None
+    return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column
+
+
+def _kind(name: str, message: str) -> EngineErrorKind:
+    if name in _PATTERNED:
+        for pattern, kind in _PATTERNS:
+            if pattern.search(message):
+                return kind
+    return _KINDS.get(name, Kind.OTHER)
+
+
+def _sqlstate(kind: EngineErrorKind, message: str) -> str:
+    if kind is Kind.CONSTRAINT:
+        for pattern, state in _CONSTRAINTS:
+            if pattern.search(message):
+                return state
+    return SQLSTATES[kind]

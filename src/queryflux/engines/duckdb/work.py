@@ -1,0 +1,175 @@
+"""What a lane's thread does: one function for each call, each of them blocking."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from queryflux.engines.duckdb.database import Database
+from queryflux.engines.duckdb.errors import translate
+from queryflux.engines.duckdb.guard import check
+from queryflux.engines.duckdb.lanes import Lane
+from queryflux.engines.duckdb.parameters import bind_values
+from queryflux.engines.duckdb.schema import marked, postgres_name, typed_nulls
+from queryflux.engines.duckdb.seam import arrow_schema, bind, run, stream
+from queryflux.engines.duckdb.statements import Effect, Parsed, Statements
+from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
+from queryflux.model.statement import Parameter
+from queryflux.results.answer import Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 16384
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of starting a statement. ``schema`` is None when it gave no rows; ``ended`` says that
+    ``batches`` hold all of the result and the lane is free."""
+
+    effect: Effect
+    tag: str = ""
+    affected: int | None = None
+    schema: "pa.Schema | None" = None
+    batches: "list[pa.RecordBatch]" = field(default_factory=list)
+    ended: bool = True
+
+
+class Worker:
+    """The blocking side of one cluster, shared by its lanes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._statements = Statements()
+
+    def start(self, lane: Lane, sql: str, parameters: tuple[Parameter, ...], target: str | None) -> Outcome:
+        """Run a statement up to its first batch, or to its end. Raises QueryFluxError."""
+        try:
+            parsed = self._prepare(lane, sql, target)
+            values = bind_values(parameters)
+            if parsed.rows:
+                return self._stream(lane, sql, values, parsed)
+            return self._run(lane, sql, values, parsed)
+        except QueryFluxError:
+            raise
+        except (duckdb.Error, OSError, ValueError, TypeError, OverflowError) as error:
+            lane.close_reader()
+            raise self._explained(translate(error, sql)) from error
+
+    def command(self, lane: Lane, sql: str) -> None:
+        """Run a statement of our own that gives nothing. Raises QueryFluxError."""
+        try:
+            lane.cursor.sql(sql)
+        except duckdb.Error as error:
+            raise translate(error, sql) from error
+
+    def rows(self, lane: Lane, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """All rows of a small question of our own. Raises QueryFluxError."""
+        try:
+            if self._database.folder is not None:
+                _ = lane.cursor
+                self._database.folder.refresh()
+            return lane.cursor.execute(sql, values).fetchall()
+        except duckdb.Error as error:
+            raise translate(error, sql) from error
+
+    def describe(self, lane: Lane, sql: str, target: str | None) -> Shape:
+        """Parameter types and columns. Raises QueryFluxError."""
+        try:
+            parsed = self._prepare(lane, sql, target)
+            return _shape(lane, sql, parsed)
+        except duckdb.Error as error:
+            raise self._explained(translate(error, sql)) from error
+
+    def _prepare(self, lane: Lane, sql: str, target: str | None) -> Parsed:
+        cursor = lane.cursor
+        if self._database.folder is not None:
+            self._database.folder.refresh()
+        parsed = self._parse(lane, sql)
+        if self._database.guarded:
+            check(sql, parsed.type)
+        wanted = target or (lane.target and self._database.home)
+        if wanted != lane.target:
+            cursor.execute(f"USE {wanted}").fetchall()
+            lane.target = wanted
+        return parsed
+
+    def _parse(self, lane: Lane, sql: str) -> Parsed:
+        try:
+            return self._statements.parse(sql)
+        except ValueError as error:
+            raise EngineError(
+                "this kind of statement is not supported", kind=EngineErrorKind.NOT_SUPPORTED
+            ) from error
+        except duckdb.Error:
+            bind(lane.cursor, sql)  # raises the same, with the position
+            raise
+
+    def _stream(self, lane: Lane, sql: str, values: list[Any] | None, parsed: Parsed) -> Outcome:
+        lane.reader, types = stream(lane.cursor, sql, values, BATCH_ROWS)
+        outcome = Outcome(parsed.effect, schema=marked(lane.reader.schema, types))
+        outcome.batches, outcome.ended = read(lane)
+        return outcome
+
+    def _run(self, lane: Lane, sql: str, values: list[Any] | None, parsed: Parsed) -> Outcome:
+        """Anything that may change something: it runs to its end at once, and may yet return rows."""
+        returns = bind(lane.cursor, sql).returns
+        relation = run(lane.cursor, sql, values)
+        outcome = Outcome(parsed.effect, tag=parsed.tag)
+        if relation is None or returns == "nothing":
+            return outcome
+        if returns == "changed_rows":
+            counted = relation.fetchall()
+            outcome.affected = int(counted[0][0]) if counted else None
+            return outcome
+        lane.reader = relation.to_arrow_reader(BATCH_ROWS)
+        outcome.schema = marked(lane.reader.schema, relation.types)
+        outcome.batches, outcome.ended = read(lane)
+        return outcome
+
+    def _explained(self, error: QueryFluxError) -> QueryFluxError:
+        """Add why a table of the folder is missing, where that is known."""
+        if isinstance(error, EngineError) and error.kind is EngineErrorKind.TABLE_NOT_FOUND:
+            folder = self._database.folder
+            if folder is not None and (reason := folder.why_missing(error.message)):
+                error.hint = reason
+        return error
+
+
+def read(lane: Lane) -> "tuple[list[pa.RecordBatch], bool]":
+    """The next batch, and whether it was the last. A short batch is surely the last but one: asking again
+    costs nothing and spares the loop a turn."""
+    batches: list[pa.RecordBatch] = []
+    while lane.reader is not None:
+        try:
+            batch = lane.reader.read_next_batch()
+        except StopIteration:
+            lane.close_reader()
+            return batches, True
+        batches.append(batch)
+        if batch.num_rows >= BATCH_ROWS or len(batches) > 1:
+            return batches, False
+    return batches, True
+
+
+def read_more(lane: Lane, sql: str) -> "tuple[list[pa.RecordBatch], bool]":
+    """``read``, with errors as ours. Raises QueryFluxError."""
+    try:
+        return read(lane)
+    except (duckdb.Error, OSError, ValueError) as error:
+        lane.close_reader()
+        raise translate(error, sql) from error
+
+
+def _shape(lane: Lane, sql: str, parsed: Parsed) -> Shape:
+    bound = bind(lane.cursor, sql)
+    by_number = sorted(bound.parameters, key=lambda item: (len(item[0]), item[0]))
+    parameter_types = tuple(postgres_name(kind) for _, kind in by_number)
+    if bound.returns != "query_result":
+        return Shape(parameter_types, None)
+    if by_number:
+        bound = bind(lane.cursor, sql, typed_nulls(kind for _, kind in by_number))
+    types = ["VARCHAR" if str(kind) in {'"NULL"', "UNKNOWN"} else kind for kind in bound.types]
+    schema = arrow_schema(lane.cursor, bound.names, types)
+    return Shape(parameter_types, marked(schema, bound.types))
