@@ -9,7 +9,7 @@ from queryflux.model.secret import Secret
 
 
 class StaticUser(Struct, frozen=True, rename="camel", kw_only=True):
-    """``auth.staticUsers.users.<name>``."""
+    """One user of ``provider: static``."""
 
     password: Secret
     """Plain text, or what `queryflux hash-password` makes: bcrypt, a PostgreSQL SCRAM-SHA-256 verifier, a

@@ -80,7 +80,7 @@ class ClusterVariant(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ClusterConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``clusters.<name>``; engines take what is theirs of it."""
+    """One engine: where it is and how to reach it. Which keys belong to which engine is checked at load."""
 
     engine: EngineKey
     """Which engine this is."""

@@ -9,7 +9,7 @@ from queryflux.model.secret import Secret
 
 
 class WorkerApiConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.workerApi``: serve workers."""
+    """Serving workers."""
 
     enabled: bool = False
     """Whether workers are served (a control plane always does)."""
@@ -46,7 +46,7 @@ class PeerBootstrapConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ControlPlaneConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.controlPlane``: where a worker's configuration comes from."""
+    """Where a worker's configuration comes from."""
 
     url: str | None = None
     """Address of the control plane."""
@@ -65,7 +65,7 @@ class ControlPlaneConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class CoordinationConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.coordination``: sharing capacity."""
+    """Sharing capacity between processes."""
 
     mode: Literal["controlPlane", "local"] = "controlPlane"
     """Whether a worker's limits hold for the fleet or for itself."""
@@ -82,7 +82,7 @@ class CoordinationConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class HistoryUplinkConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.historyUplink``: sending records to the control plane."""
+    """Sending records to the control plane."""
 
     enabled: bool = True
     """Whether records are sent."""

@@ -88,7 +88,7 @@ class GroupCache(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ClusterGroupConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``clusterGroups.<name>``."""
+    """Clusters that serve together."""
 
     members: tuple[str, ...]
     """Clusters of the group; their order matters to `failover`."""

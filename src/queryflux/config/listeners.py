@@ -21,7 +21,7 @@ class Address(Struct, frozen=True, rename="camel", kw_only=True):
     host: str = "0.0.0.0"
     """Address to bind; `0.0.0.0` is every IPv4 address, `::` every address."""
     port: Port = 0
-    """TCP port; 0 takes any free one."""
+    """TCP port, to be written for every open door; 0 takes any free one."""
     tls: ListenerTls | None = None
     """Serve TLS with this certificate; absent: no TLS."""
 
@@ -47,7 +47,7 @@ class SnowflakeListenerConfig(ListenerConfig, frozen=True, rename="camel", kw_on
 
 
 class FrontendsConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.frontends``: the doors. Only Trino HTTP is open unless told otherwise."""
+    """The doors. Only Trino HTTP is open unless told otherwise."""
 
     trino_http: ListenerConfig = ListenerConfig(port=8080)
     """Trino's HTTP protocol; open on 8080 when the block is absent."""
@@ -79,7 +79,7 @@ class FrontendsConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class AdminApiConfig(Address, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.adminApi``: the operator port, with health, readiness and metrics."""
+    """The operator port: /health, /readyz and /metrics."""
 
     port: Port = 9000
     """TCP port; 0 takes any free one."""
@@ -92,7 +92,7 @@ class AdminApiConfig(Address, frozen=True, rename="camel", kw_only=True):
 
 
 class OpsListenerConfig(Address, frozen=True, rename="camel", kw_only=True):
-    """``queryflux.opsListener``: a worker's operator port."""
+    """A worker's operator port."""
 
     port: Port = 9100
     """TCP port; 0 takes any free one."""

@@ -90,7 +90,7 @@ Operation = Literal[
 
 
 class AccessConnection(Struct, frozen=True, rename="camel", kw_only=True):
-    """``accessControl.connections.<name>``: one policy server and what it is asked about."""
+    """One policy server, and what it is asked about."""
 
     provider: Literal["opa", "cerbos"] = "opa"
     """Which kind of server."""
@@ -113,7 +113,7 @@ class AccessConnection(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class AccessGroup(Struct, frozen=True, rename="camel", kw_only=True):
-    """``accessControl.groups.<name>``: what differs for one cluster group."""
+    """What differs for one cluster group."""
 
     enabled: bool | None = None
     """Whether the group is checked; absent: as `accessControl.enabled`."""

@@ -61,7 +61,7 @@ class CacheBackendConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ProcessConfig(Struct, frozen=True, rename="camel", kw_only=True):
-    """The ``queryflux`` section."""
+    """Settings of one process."""
 
     role: Literal["standalone", "controlPlane", "worker"] = "standalone"
     """What this process is in a fleet."""

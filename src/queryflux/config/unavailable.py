@@ -117,11 +117,12 @@ def _is_off(value: Any, off: object) -> bool:
 
 
 def _advice(off: tuple[object, ...]) -> str:
-    words = [_word(value) for value in off if value != ""]
+    words = [word(value) for value in off if value != ""]
     return f"remove it, or set {' or '.join(words)}" if words else "remove it"
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
+    """How a value is written in YAML."""
     if isinstance(value, Mapping):
         return "enabled: false"
     if isinstance(value, bool):

@@ -89,7 +89,7 @@ class Reading:
             self.problem(path, f"expected a mapping, found {kind_of(tree)}", _keys_hint(kind), tree.mark)
             return INVALID
         fields = {field.encode_name: field for field in kind.fields}
-        files = {_file_key(name): name for name, field in fields.items() if _is_secret(field.type)}
+        files = {file_key(name): name for name, field in fields.items() if is_secret(field.type)}
         values: dict[str, Any] = {} if kind.tag_field is None else {kind.tag_field: kind.tag}
         known = [*fields, *files, *values]
         for key, entry in self._entries(tree, known, path).items():
@@ -100,7 +100,7 @@ class Reading:
             if key in files:
                 self._secret_file(item, files[key], here, values)
             elif key in values:
-                self.problem(here, f"{key} and {_file_key(key)} are both set", "keep one")
+                self.problem(here, f"{key} and {file_key(key)} are both set", "keep one")
             else:
                 values[key] = INVALID if item is None else self.read(item, fields[key].type, here)
         usable = self._complete(fields, values, path, tree.mark)
@@ -129,7 +129,7 @@ class Reading:
         """Whether every required key has a value; those that are not there are complained about."""
         required = [name for name, field in fields.items() if field.required]
         for name in (name for name in required if name not in values):
-            hint = f"or {_file_key(name)}, a file to read it from" if _is_secret(fields[name].type) else ""
+            hint = f"or {file_key(name)}, a file to read it from" if is_secret(fields[name].type) else ""
             self.problem((*path, name), "is required", hint, self.marks.get(path, mark))
         return all(values.get(name, INVALID) is not INVALID for name in required)
 
@@ -321,15 +321,16 @@ def _expected(kind: mi.Type) -> str:
     return "a text"
 
 
-def _is_secret(kind: mi.Type) -> bool:
+def is_secret(kind: mi.Type) -> bool:
+    """Whether a field of this type holds one secret, so that it can also be read from a file."""
     if isinstance(kind, mi.Metadata):
-        return _is_secret(kind.type)
+        return is_secret(kind.type)
     if isinstance(kind, mi.UnionType):
-        return any(_is_secret(item) for item in kind.types)
+        return any(is_secret(item) for item in kind.types)
     return isinstance(kind, mi.CustomType) and kind.cls is Secret
 
 
-def _file_key(name: str) -> str:
+def file_key(name: str) -> str:
     """The key that names a file for a secret: ``passwordFile``, ``api_key_file``."""
     return f"{name}_file" if "_" in name else f"{name}File"
 
