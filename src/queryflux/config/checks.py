@@ -134,6 +134,8 @@ class _Routing:
         self._pattern(rule.regex, (*path, "regex"))
         if rule.target_group is not None:
             self.group((*path, "targetGroup"), rule.target_group)
+        if any(self._context.reading.is_broken((*path, key)) for key in ("action", "targetGroup")):
+            return
         if rule.action == "route" and rule.target_group is None:
             message = "a rule that routes needs a group"
             self._context.reading.problem((*path, "targetGroup"), message, "or set action: deny")
@@ -145,11 +147,14 @@ class _Routing:
 
     def _compound(self, router: CompoundRouter, path: Path) -> None:
         self.group((*path, "targetGroup"), router.target_group)
-        if not router.conditions and (*path, "conditions", 0) not in self._context.reading.marks:
+        if not router.conditions and not self._written((*path, "conditions", 0)):
             self._context.reading.problem((*path, "conditions"), "a compound rule needs a condition")
         for index, condition in enumerate(router.conditions):
             if isinstance(condition, QueryRegexCondition):
                 self._pattern(condition.regex, (*self._item(path, "conditions", index), "regex"))
+
+    def _written(self, path: Path) -> bool:
+        return path in self._context.reading.marks
 
     def _pattern(self, pattern: str, path: Path) -> None:
         if reason := self._context.regex(pattern):

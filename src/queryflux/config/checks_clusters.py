@@ -86,13 +86,8 @@ class _Cluster:
             hint = f"{key} belongs to engine {' or '.join(owners)}" if owners else "remove it"
             self._problem(key, f"engine {self._cluster.engine} has no {key}", hint)
         for key in self._rules.required:
-            if not given.get(key) and not self._complained(key):
+            if not given.get(key) and not self._context.reading.is_broken((*self._path, key)):
                 self._problem(key, f"engine {self._cluster.engine} needs {key}")
-
-    def _complained(self, key: str) -> bool:
-        """Whether the file has the key with something in it that could not be read."""
-        path = (*self._path, key)
-        return path in self._context.reading.marks and getattr(self._cluster, key, None) is None
 
     def _auth(self, auth: EngineAuth) -> None:
         path = (*self._path, "auth")
@@ -104,7 +99,7 @@ class _Cluster:
         required, further = AUTH_KEYS[auth.type]
         given = _given(auth)
         for key in required:
-            if key not in given and (*path, key) not in reading.marks:
+            if key not in given and not reading.is_broken((*path, key)):
                 reading.problem((*path, key), f"{auth.type} authentication needs {key}")
         for key in given.keys() - {"type", *required, *further}:
             reading.problem((*path, key), f"{auth.type} authentication has no {key}", "remove it")

@@ -65,7 +65,7 @@ def _required(context: Context, auth: AuthConfig) -> None:
     """``required: true`` with nobody who could satisfy it."""
     reading = context.reading
     path: Path = ("auth", "required")
-    if auth.provider == "none" and not _unreadable(context, ("auth", "provider")):
+    if auth.provider == "none" and not reading.is_broken(("auth", "provider")):
         reading.problem(path, "nobody can authenticate with auth.provider: none", "set auth.provider: static")
     elif auth.provider == "static" and not _any_user(context):
         reading.problem(path, "there are no users under auth.staticUsers.users", "add one")
@@ -101,11 +101,6 @@ def _required_ldap(context: Context, auth: AuthConfig) -> None:
         reading.problem((*path, "userSearchBase"), "needs a search base, or set userDnTemplate")
     elif not ldap.user_search_filter.strip():
         reading.problem((*path, "userSearchFilter"), "must not be blank")
-
-
-def _unreadable(context: Context, path: Path) -> bool:
-    """Whether the file sets the key to something else than what could be read."""
-    return any(problem.path == ".".join(map(str, path)) for problem in context.reading.problems)
 
 
 def _any_user(context: Context) -> bool:

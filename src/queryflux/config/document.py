@@ -98,6 +98,8 @@ def parse(data: bytes) -> tuple[Mapping, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Mark(mark.line + 1, mark.column + 1) if mark else Mark(0, 0)
+        if "nesting depth" in str(error.problem):  # libyaml's own limit, met while it looks ahead
+            raise _too_deep(place) from None
         raise _broken(place, f"not YAML: {error.problem or error.context}", _advice(text, place)) from None
     except yaml.YAMLError as error:
         raise _broken(Mark(0, 0), f"not YAML: {error}") from None
@@ -142,6 +144,8 @@ def _advice(text: str, place: Mark) -> str:
         line = lines[place.line - 1]
         if "\t" in line[: len(line) - len(line.lstrip())] + line[place.column - 1 : place.column]:
             return "indent with spaces, not tabs"
+        if "${" in line:
+            return "inside { } and [ ], write quotes around ${...}"
     return ""
 
 

@@ -39,12 +39,18 @@ class Reading:
         self.warnings: list[Problem] = []
         self.marks: dict[Path, Mark] = {}
         self._kept: dict[Path, list[int]] = {}
+        self._broken: set[Path] = set()
         self._environ = environ
         self._read_secret = read_secret
 
     def problem(self, path: Path, message: str, hint: str = "", mark: Mark | None = None) -> None:
         """Complain about ``path``, at ``mark`` or where the path, or what it is in, stands."""
         self.problems.append(self._make(path, message, hint, mark))
+        self._broken.add(path)
+
+    def is_broken(self, path: Path) -> bool:
+        """Whether something is wrong at this very path, so that what stands there now is only a default."""
+        return path in self._broken
 
     def warn(self, path: Path, message: str, hint: str = "", mark: Mark | None = None) -> None:
         """Say that something will not do for ever, or is likely a mistake."""
