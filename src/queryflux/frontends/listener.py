@@ -45,11 +45,14 @@ class Listener:
         refuse: Handle,
         metrics: Metrics,
         tls: ssl.SSLContext | None = None,
+        implicit_tls: bool = False,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """``name`` is the protocol's label in metrics and logs."""
+        """``name`` is the protocol's label in metrics and logs. ``implicit_tls``: TLS, where there is a
+        context, begins with the first byte (HTTPS) and not when the protocol says so."""
         self.name = name
         self.tls = tls
+        self._implicit_tls = tls if implicit_tls else None
         self.handshake_seconds = handshake_seconds
         self._config = config
         self._limit = config.max_connections or 0
@@ -67,7 +70,12 @@ class Listener:
         host, port = self._config.host, self._config.port
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: ByteStream(self._connected), host or None, port, backlog=BACKLOG
+                lambda: ByteStream(self._connected),
+                host or None,
+                port,
+                backlog=BACKLOG,
+                ssl=self._implicit_tls,
+                ssl_handshake_timeout=self.handshake_seconds if self._implicit_tls else None,
             )
         except OSError as error:
             reason = error.strerror or str(error)

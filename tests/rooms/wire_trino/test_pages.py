@@ -96,24 +96,16 @@ def test_what_is_forwarded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "session", "tags"),
+    ("session", "text"),
     [
-        ("", "", {}),
-        ("a, team:eng", "", {"a": None, "team:eng": None}),
-        ("a", "query_tags=team%3Aeng%2Cbatch%2Ca%3Ab", {"a": "b", "team": "eng", "batch": None}),
-        ("", "query_tag=x", {"x": None}),
-        ("", "query_tags=%7B%22k%22%3A%22v%22%2C%22n%22%3Anull%7D", {"k": "v", "n": None}),
-        ("", "query_tags=%7Bbroken", {}),
-        ("", "query_tags=bad+key%3Av", {}),
-        ("x" * 129, "", {}),
+        ("", ""),
+        ("x=1", ""),
+        ("x=1, query_tags=team%3Aeng%2Cbatch", "team:eng,batch"),
+        ("query_tag=x", "x"),
     ],
 )
-def test_tags(client: str, session: str, tags: dict[str, str | None]) -> None:
-    assert headers.tags(client, session) == tags
-
-
-def test_no_more_than_twenty_tags() -> None:
-    assert len(headers.tags(",".join(map(str, range(50))), "")) == 20
+def test_the_property_for_tags(session: str, text: str) -> None:
+    assert headers.tag_text(session) == text
 
 
 def test_documents() -> None:

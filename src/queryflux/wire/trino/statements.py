@@ -135,6 +135,8 @@ class _Reader:
         found = self.here
         if found is None or found.kind not in ("word", "quoted"):
             raise self.fail("an identifier")
+        if not found.text.isprintable():
+            raise self.fail("an identifier without control characters")  # names travel in headers
         self._at += 1
         return unquoted(found.text) if found.kind == "quoted" else found.text.lower()
 

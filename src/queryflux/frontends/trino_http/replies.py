@@ -1,0 +1,74 @@
+"""Responses as bytes. A page is one write: its head is put together from parts that are encoded already."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from queryflux.frontends.trino_http.errors import message_of, standard_name
+from queryflux.model.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    QueryFluxError,
+    QueryNotFound,
+    StatementTooLarge,
+    Unavailable,
+)
+from queryflux.wire.http1 import HttpViolation, encode_response
+from queryflux.wire.trino.documents import problem
+
+GZIP_BYTES = 16 * 1024
+"""Smaller bodies are not worth packing."""
+RETRY_AFTER_SECONDS = "1"
+
+_JSON = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
+_PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is sent back, and what is done once it has been."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    then: Callable[[], Awaitable[None]] | None = None
+    close: bool = False
+
+
+def encode(reply: Reply, *, keep_alive: bool, head_only: bool = False, packed: bool = False) -> bytes:
+    """The whole response."""
+    keep_alive = keep_alive and not reply.close
+    if reply.status == 200 and not reply.headers and keep_alive and not head_only and not packed:
+        return b"%bContent-Length: %d\r\n\r\n%b" % (_PAGE, len(reply.body), reply.body)
+    headers = list(reply.headers)
+    if reply.body:
+        headers += _JSON
+    if packed:
+        headers += (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+    return encode_response(reply.status, headers, reply.body, keep_alive=keep_alive, head_only=head_only)
+
+
+def refusal(error: QueryFluxError) -> Reply:
+    """The response for an error that is told outside a query's page."""
+    headers: tuple[tuple[str, str], ...] = ()
+    status, close = 400, False
+    if isinstance(error, HttpViolation):
+        status, close = error.status, True
+    elif isinstance(error, AuthenticationFailed):
+        status = 401
+        headers = (("WWW-Authenticate", 'Basic realm="QueryFlux"'), ("WWW-Authenticate", "Bearer"))
+    elif isinstance(error, AccessDenied):
+        status = 403
+    elif isinstance(error, QueryNotFound):
+        status = 404
+    elif isinstance(error, StatementTooLarge):
+        status, close = 413, True
+    elif isinstance(error, Unavailable):
+        status, headers = 503, (("Retry-After", RETRY_AFTER_SECONDS),)
+    elif error.code == "INTERNAL":
+        status = 500
+    return Reply(status, problem(standard_name(error), message_of(error)), headers, close=close)
+
+
+def plain(status: int, name: str, message: str) -> Reply:
+    """A response that is an error by one of Trino's names."""
+    return Reply(status, problem(name, message))

@@ -1,0 +1,38 @@
+"""A request's headers as the surroundings of its statement."""
+
+from queryflux.frontends.tags import MAX_LENGTH, MAX_TAGS, parse_tags
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import EMPTY, Session
+from queryflux.wire.trino import headers as names
+
+# Secrets have no business in routing rules, scripts and logs.
+_SECRETS = ("authorization", "proxy-authorization", "cookie", "x-trino-extra-credential")
+
+
+def session_of(headers: dict[str, str], peer: str) -> Session:
+    """The session. ``headers`` become its ``extra``, less those that hold secrets."""
+    get = headers.get
+    client_tags, session = get(names.CLIENT_TAGS), get(names.SESSION)
+    tags = tags_of(client_tags or "", session or "") if client_tags or session else EMPTY
+    extra = headers
+    if any(secret in headers for secret in _SECRETS):
+        extra = {name: value for name, value in headers.items() if name not in _SECRETS}
+    return Session(
+        ClientProtocol.TRINO_HTTP,
+        catalog=get(names.CATALOG) or None,
+        database=get(names.SCHEMA) or None,
+        tags=tags,
+        extra=extra,
+        peer=peer,
+    )
+
+
+def tags_of(client_tags: str, session: str) -> dict[str, str | None]:
+    """Client tags are keys without a value, whatever they look like; the session property ``query_tags``
+    gives keys with values, and wins."""
+    tags: dict[str, str | None] = {}
+    for item in client_tags.split(",") if client_tags else ():
+        tag = item.strip()
+        if tag and len(tag) <= MAX_LENGTH and len(tags) < MAX_TAGS:
+            tags[tag] = None
+    return {**tags, **parse_tags(names.tag_text(session))}
