@@ -74,3 +74,4 @@ class LaneThread:
         """Return when the thread has ended."""
         self.close()
         await asyncio.shield(self._ended)
+        self._thread.join()  # it has said its last word: this takes microseconds

@@ -77,6 +77,11 @@ class Lanes:
         self.closed = False
         """No lane is parked any more."""
 
+    @property
+    def busy(self) -> int:
+        """Lanes that somebody has taken and not given back."""
+        return sum(lane.ended is None for lane in self._all) - len(self._parked)
+
     def take(self) -> Lane:
         """A lane that nobody else uses."""
         if self._parked:

@@ -77,10 +77,10 @@ class Worker:
     def describe(self, lane: Lane, sql: str, target: str | None) -> Shape:
         """Parameter types and columns. Raises QueryFluxError."""
         try:
-            parsed = self._prepare(lane, sql, target)
-            return _shape(lane, sql, parsed)
+            self._prepare(lane, sql, target)
+            return _shape(lane, sql)
         except duckdb.Error as error:
-            raise self._explained(translate(error, sql)) from error
+            raise self._explained(_with_position(lane, sql, error)) from error
 
     def _prepare(self, lane: Lane, sql: str, target: str | None) -> Parsed:
         cursor = lane.cursor
@@ -162,7 +162,23 @@ def read_more(lane: Lane, sql: str) -> "tuple[list[pa.RecordBatch], bool]":
         raise translate(error, sql) from error
 
 
-def _shape(lane: Lane, sql: str, parsed: Parsed) -> Shape:
+def _with_position(lane: Lane, sql: str, error: duckdb.Error) -> QueryFluxError:
+    """The binder, asked alone, does not say where: PREPARE does, and runs nothing either."""
+    found = translate(error, sql)
+    if found.position is not None:
+        return found
+    prefix = "PREPARE queryflux_describe AS "
+    try:
+        lane.cursor.execute(prefix + sql)
+        lane.cursor.execute("DEALLOCATE queryflux_describe")
+    except duckdb.Error as again:
+        position = translate(again, prefix + sql).position
+        if position is not None and position >= len(prefix):
+            found.position = position - len(prefix)
+    return found
+
+
+def _shape(lane: Lane, sql: str) -> Shape:
     bound = bind(lane.cursor, sql)
     by_number = sorted(bound.parameters, key=lambda item: (len(item[0]), item[0]))
     parameter_types = tuple(postgres_name(kind) for _, kind in by_number)
