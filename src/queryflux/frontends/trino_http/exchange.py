@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from queryflux.frontends.trino_http.errors import document as error_document
 from queryflux.frontends.trino_http.state import OVER, Event, State, after
@@ -37,9 +37,7 @@ from queryflux.wire.trino.native import TrinoFrames, TrinoPage
 from queryflux.wire.trino.uris import partial_cancel_of, rewrite
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from queryflux.wire.trino.rows import RowEncoder
+    from queryflux.wire.trino.rows import Batch, RowEncoder
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +103,7 @@ class Exchange:
         self._answer: Answer | None = None
         self._columns: bytes | None = None
         self._encoder: RowEncoder | None = None
-        self._rest: pa.RecordBatch | None = None
-        self._row_bytes = 0.0
+        self._rest: Batch | None = None
         self._rows = 0
         self._partial_cancel: str | None = None
         self._work: asyncio.Task[Page] | None = None
@@ -367,7 +364,6 @@ class Exchange:
                 break
             part = await self._encode(batch)
             if batch.num_rows:
-                self._row_bytes = len(part) / batch.num_rows + 1
                 self._rows += batch.num_rows
                 parts.append(part)
                 size += len(part) + 1
@@ -384,21 +380,18 @@ class Exchange:
         )
         return Page(body, last=last)
 
-    async def _take(self, room: int) -> "pa.RecordBatch | None":
+    async def _take(self, room: int) -> "Batch | None":
         """As many rows as fit ``room`` bytes, from what was left over or from the engine."""
-        batch = self._rest
-        self._rest = None
+        batch, self._rest = self._rest, None
         if batch is None:
-            batch = cast("pa.RecordBatch | None", await self._query.next())
+            batch = cast("Batch | None", await self._query.next())
         if batch is None:
             return None
-        fits = int(room / max(self._row_bytes, batch.nbytes / max(batch.num_rows, 1), 1)) + 1
-        if batch.num_rows > fits:
-            self._rest = batch.slice(fits)
-            batch = batch.slice(0, fits)
+        assert self._encoder is not None
+        batch, self._rest = self._encoder.split(batch, room)
         return batch
 
-    async def _encode(self, batch: Any) -> bytes:
+    async def _encode(self, batch: "Batch") -> bytes:
         assert self._encoder is not None
         if batch.num_rows * batch.num_columns <= _INLINE_VALUES:
             return self._encoder.encode(batch)

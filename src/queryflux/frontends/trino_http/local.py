@@ -7,7 +7,6 @@ executed is routed, translated and remembered by its own text, with its values i
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +17,7 @@ from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Conversation, Pipeline, StatementKind
+from queryflux.results.answer import Shape
 from queryflux.wire.trino import headers as names
 from queryflux.wire.trino.documents import Update
 from queryflux.wire.trino.statements import (
@@ -33,9 +33,6 @@ from queryflux.wire.trino.statements import (
     placeholders,
     substitute,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DIALECT = ClientProtocol.TRINO_HTTP.dialect
 OURS = frozenset(
@@ -209,20 +206,20 @@ class Local:
         conversation = self._conversation(asked)
         try:
             if statement.output:
-                return _output(await self._schema(conversation, text))
+                return _output(await self._shape(conversation, text))
             return _input(await self._parameters(conversation, text))
         finally:
             await self._leave(asked, conversation)
 
-    async def _schema(self, conversation: Conversation, text: str) -> "pa.Schema | None":
+    async def _shape(self, conversation: Conversation, text: str) -> Shape:
         try:
-            return (await conversation.describe(Statement(text, DIALECT))).schema
+            return await conversation.describe(Statement(text, DIALECT))
         except (EngineError, NotSupported):
             places = placeholders(text)
             if not places:
                 raise
             nulls = substitute(text, ("NULL",) * len(places))
-            return (await conversation.describe(Statement(nulls, DIALECT))).schema
+            return await conversation.describe(Statement(nulls, DIALECT))
 
     async def _parameters(self, conversation: Conversation, text: str) -> list[str]:
         """A type for each ``?``; ``unknown`` where the engine cannot tell."""
@@ -275,7 +272,7 @@ def _input(types: list[str]) -> Outcome:
     return _rows(columns, [[position, kind] for position, kind in enumerate(types)])
 
 
-def _output(schema: "pa.Schema | None") -> Outcome:
+def _output(shape: Shape) -> Outcome:
     columns = (
         ("Column Name", "varchar"),
         ("Catalog", "varchar"),
@@ -285,8 +282,8 @@ def _output(schema: "pa.Schema | None") -> Outcome:
         ("Type Size", "bigint"),
         ("Aliased", "boolean"),
     )
-    if schema is None:
+    if shape.schema is None:
         return _rows(columns, [])
     from queryflux.wire.trino.types import trino_type
 
-    return _rows(columns, [[f.name, "", "", "", trino_type(f.type)[0], 0, False] for f in schema])
+    return _rows(columns, [[f.name, "", "", "", trino_type(f.type)[0], 0, False] for f in shape.schema])

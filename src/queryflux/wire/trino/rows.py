@@ -8,7 +8,7 @@ base64, rows as arrays, maps as objects.
 
 import binascii
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint8).reshape(256, 2)
 _UUID_PLACES = [place for place in range(36) if place not in (8, 13, 18, 23)]
 
+Batch: TypeAlias = "pa.RecordBatch"
 Text = tuple[pa.Array, bool]
 """JSON texts (null where the value is), and whether they still lack their quotes."""
 
@@ -34,8 +35,16 @@ class RowEncoder:
         self.columns = msgspec.json.encode([column(field) for field in schema])
         """The value of the document's ``columns``."""
         self._writers = [_writer(field.type) for field in schema]
+        self._row_bytes = 0.0
+        """Of the last rows encoded, a row's text on average."""
 
-    def encode(self, batch: pa.RecordBatch) -> bytes:
+    def split(self, batch: Batch, room: int) -> tuple[Batch, Batch | None]:
+        """The rows whose text will fill about ``room`` bytes, at least one, and those that are left."""
+        rows = batch.num_rows
+        fits = int(room / max(self._row_bytes, batch.nbytes / max(rows, 1), 1)) + 1
+        return (batch, None) if rows <= fits else (batch.slice(0, fits), batch.slice(fits))
+
+    def encode(self, batch: Batch) -> bytes:
         """The rows as ``[...],[...]``, without the brackets around all of them; empty for no rows. One call
         should get what fits a page: its text must stay below 2 GiB."""
         rows = batch.num_rows
@@ -58,7 +67,9 @@ class RowEncoder:
         start, stop = joined.offset, joined.offset + rows
         offsets = np.frombuffer(joined.buffers()[1], dtype=np.int32)
         data = memoryview(joined.buffers()[2])
-        return bytes(data[offsets[start] : offsets[stop] - 1])
+        text = bytes(data[offsets[start] : offsets[stop] - 1])
+        self._row_bytes = len(text) / rows
+        return text
 
 
 def _joined(*parts: Any) -> pa.Array:
