@@ -116,6 +116,12 @@ class ByteStream(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
     @property
+    def fileno(self) -> int:
+        """The socket's file descriptor, to poll whether anything has arrived; -1 when there is none."""
+        found = self._transport.get_extra_info("socket") if self._transport else None
+        return int(found.fileno()) if found is not None else -1
+
+    @property
     def encrypted(self) -> bool:
         """Whether TLS is on."""
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
@@ -173,19 +179,37 @@ class ByteStream(asyncio.Protocol):
         server_side: bool,
         server_hostname: str | None = None,
         timeout: float = 30,
+        received: bytes | None = None,
     ) -> None:
-        """Go on under TLS. Bytes that arrived in clear before must have been read: leftovers are an error."""
+        """Go on under TLS. Bytes that arrived in clear before must have been read: leftovers are an error.
+
+        Where the peer begins its handshake unasked (MySQL), ``received`` is what has been read of it; it and
+        all that came since are given to TLS.
+        """
+        early = b""
+        if received is not None:
+            early = b"".join((received, *self._buffer))
+            self._buffer.clear()
+            self._buffered = 0
         if self._buffer:
             raise ConnectionError("data in clear arrived where the TLS handshake was due")
         assert self._transport is not None
-        transport = await asyncio.get_running_loop().start_tls(
-            self._transport,
-            self,
-            context,
-            server_side=server_side,
-            server_hostname=server_hostname,
-            ssl_handshake_timeout=timeout,
+        loop = asyncio.get_running_loop()
+        plain = self._transport
+        # The task and what it schedules run before the feeding, and no reading comes in between.
+        upgrade = loop.create_task(
+            loop.start_tls(
+                plain,
+                self,
+                context,
+                server_side=server_side,
+                server_hostname=server_hostname,
+                ssl_handshake_timeout=timeout,
+            )
         )
+        if early:
+            loop.call_soon(loop.call_soon, _feed_tls, plain, early)
+        transport = await upgrade
         if transport is None:
             raise ConnectionError("the TLS handshake failed")
         self._transport = transport
@@ -200,6 +224,20 @@ class ByteStream(asyncio.Protocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _feed_tls(transport: asyncio.Transport, data: bytes) -> None:
+    """Hand bytes to the TLS layer that ``start_tls`` has put on ``transport``."""
+    layer = transport.get_protocol()
+    if isinstance(layer, ByteStream):
+        return  # the upgrade failed at once, and says so itself
+    tls = cast(asyncio.BufferedProtocol, layer)
+    while data:
+        room = memoryview(tls.get_buffer(len(data)))
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        tls.buffer_updated(count)
+        data = data[count:]
 
 
 async def connect(

@@ -41,6 +41,13 @@ class PacketCodec:
         """Bytes were fed that no payload has been made of."""
         return len(self._buffer) > self._offset or bool(self._taken) or self._long
 
+    def take_rest(self) -> bytes:
+        """Bytes that were fed and not read, which belong to another layer from here on."""
+        rest = bytes(memoryview(self._buffer)[self._offset :])
+        self._buffer.clear()
+        self._offset = 0
+        return rest
+
     def receive(self) -> bytes | None:
         """The next whole payload, or None until more is fed.
 

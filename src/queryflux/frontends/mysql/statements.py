@@ -1,0 +1,265 @@
+"""One statement of a client: answered here when it is about the connection, else submitted.
+
+MySQL's transactions, as far as they differ from the pipeline's: with ``autocommit=0`` the first statement
+that may write begins one (reads before it see what is committed, and hold no slot); BEGIN ends one that is
+open; COMMIT and ROLLBACK without one are no errors.
+"""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from queryflux.engines.port import Capability, TransactionStatus
+from queryflux.frontends.mysql.answers import answer as local_answer
+from queryflux.frontends.mysql.exchange import Exchange
+from queryflux.frontends.mysql.expressions import evaluate, substitute
+from queryflux.frontends.mysql.local import (
+    Kill,
+    Local,
+    SelectItems,
+    SetVariables,
+    ShowDiagnostics,
+    UseDatabase,
+    read_local,
+)
+from queryflux.frontends.mysql.results import ResultWriter, expect_rows
+from queryflux.frontends.mysql.session import ClientSession
+from queryflux.frontends.mysql.variables import NO_LIMIT
+from queryflux.model.endings import EndReason
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Parameter, Statement
+from queryflux.pipeline.face import Conversation, Query, StatementKind
+from queryflux.results.answer import Answer, Batches, Done
+from queryflux.runtime.clock import Timer
+from queryflux.wire.mysql import replies
+from queryflux.wire.mysql.constants import Capability as ClientCapability
+from queryflux.wire.mysql.constants import ServerStatus
+from queryflux.wire.mysql.errors import EMPTY_QUERY, ServerError
+
+if TYPE_CHECKING:
+    from queryflux.frontends.mysql.door import MysqlDoor
+
+DIALECT = ClientProtocol.MYSQL_WIRE.dialect
+READ_ONLY_TRANSACTION = 1792
+
+_CONTROL = frozenset({StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK})
+_READS = frozenset(
+    {
+        StatementKind.QUERY,
+        StatementKind.SHOW,
+        StatementKind.DESCRIBE,
+        StatementKind.EXPLAIN,
+        StatementKind.USE,
+    }
+)
+_WRITES = frozenset({StatementKind.WRITE, StatementKind.DDL})
+_LOCKING = re.compile(r"\bfor\s+(?:update|share)\b|\block\s+in\s+share\s+mode\b", re.IGNORECASE)
+_TO_SAVEPOINT = re.compile(r"\s*rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
+
+
+class StatementRunner:
+    """Runs the statements of one client, one at a time, and queues their answers."""
+
+    def __init__(
+        self,
+        door: "MysqlDoor",
+        exchange: Exchange,
+        session: ClientSession,
+        conversation: Conversation,
+        capabilities: ClientCapability,
+    ) -> None:
+        self.session = session
+        self.conversation = conversation
+        self.running: Query | None = None
+        self.text = ""
+        """The statement that runs, for SHOW PROCESSLIST."""
+        self._door = door
+        self._exchange = exchange
+        self._tracks = bool(capabilities & ClientCapability.SESSION_TRACK)
+        self.writer = ResultWriter(
+            exchange, door.threads, deprecate_eof=bool(capabilities & ClientCapability.DEPRECATE_EOF)
+        )
+
+    def status(self, more: bool = False) -> int:
+        """Status flags as they are now; ``more``: another result follows."""
+        flags = ServerStatus.MORE_RESULTS.value if more else 0
+        if self.session.variables.autocommit:
+            flags |= ServerStatus.AUTOCOMMIT.value
+        if self.conversation.transaction is not TransactionStatus.IDLE:
+            flags |= ServerStatus.IN_TRANS.value
+        return flags
+
+    def ok(self, more: bool = False, affected: int = 0) -> None:
+        """Queue an OK packet."""
+        self._exchange.add(replies.ok(self.status(more), affected=affected))
+
+    async def run(
+        self,
+        text: str,
+        parameters: tuple[Parameter, ...] = (),
+        *,
+        binary: bool = False,
+        more: bool = False,
+    ) -> None:
+        """Run a statement. Raises QueryFluxError; ConnectionError when the client has gone."""
+        kind = self._door.pipeline.classify(text, DIALECT).kind
+        if kind is StatementKind.EMPTY:
+            raise ServerError(EMPTY_QUERY, "Query was empty")
+        self.text = text
+        self._door.questions += 1
+        try:
+            local = read_local(text, kind)
+            if local is not None:
+                await self._local(local, binary, more)
+            elif kind in _CONTROL and not _TO_SAVEPOINT.match(text):
+                await self._control(kind, text)
+                self.ok(more)
+            else:
+                await self._submit(text, kind, parameters, binary, more)
+        finally:
+            self.text = ""
+
+    # About the connection.
+
+    async def _local(self, local: Local, binary: bool, more: bool) -> None:
+        session = self.session
+        if isinstance(local, SetVariables):
+            await self._set(local)
+            self.ok(more)
+        elif isinstance(local, UseDatabase):
+            self.use(local.name, more)
+        elif isinstance(local, Kill):
+            self.kill(evaluate(local.target, session), query_only=local.query_only)
+            self.ok(more)
+        else:
+            table = local_answer(local, session, self._door.processes(session), self._door.status())
+            rows = self.writer.table(table, self.status(more), binary=binary)
+            if isinstance(local, SelectItems):
+                session.found_rows, session.row_count = rows, -1
+            if isinstance(local, ShowDiagnostics):
+                return
+        session.error = None
+
+    async def _set(self, local: SetVariables) -> None:
+        before = self.session.variables.autocommit
+        self.session.assign(local.assignments)
+        self.conversation.session = self.session.surroundings()
+        turned_on = self.session.variables.autocommit and not before
+        if turned_on and self.conversation.transaction is not TransactionStatus.IDLE:
+            await self._control(StatementKind.COMMIT, "COMMIT")
+
+    def use(self, database: str, more: bool = False) -> None:
+        """Make ``database`` the default one, and say so."""
+        self.session.database = database
+        self.conversation.session = self.session.surroundings()
+        if self._tracks:
+            change = replies.schema_change(database)
+            self._exchange.add(replies.ok_with_state(self.status(more), change))
+        else:
+            self.ok(more)
+
+    def kill(self, target: str | int | None, *, query_only: bool) -> None:
+        """KILL. Raises ServerError 1094 or 1095."""
+        try:
+            number = int(target if target is not None else "")
+        except ValueError:
+            raise ServerError(1094, f"Unknown thread id: {target}") from None
+        self._door.kill(number, self.session.identity.user, query_only=query_only)
+
+    # For an engine.
+
+    async def _control(self, kind: StatementKind, text: str) -> None:
+        idle = self.conversation.transaction is TransactionStatus.IDLE
+        if kind is StatementKind.BEGIN and not idle:
+            await self._finish_control("COMMIT")
+        elif kind is not StatementKind.BEGIN and idle:
+            return
+        await self._finish_control(text)
+
+    async def _finish_control(self, text: str) -> None:
+        query = self.conversation.submit(Statement(text, DIALECT))
+        try:
+            await query.start()
+        finally:
+            await query.close(EndReason.FAILED)
+
+    async def _prepare_for(self, text: str, kind: StatementKind) -> None:
+        """Begin a transaction where autocommit is off and the statement needs one."""
+        variables = self.session.variables
+        if variables.read_only and kind in _WRITES:
+            raise ServerError(
+                READ_ONLY_TRANSACTION,
+                "Cannot execute statement in a READ ONLY transaction.",
+                hint="SET SESSION TRANSACTION READ WRITE",
+            )
+        if variables.autocommit or self.conversation.transaction is not TransactionStatus.IDLE:
+            return
+        reads = kind in _READS and not variables.reads_are_transactional and not _LOCKING.search(text)
+        if not reads and self.conversation.can(Capability.TRANSACTIONS):
+            await self._finish_control("BEGIN")
+
+    async def _submit(
+        self,
+        text: str,
+        kind: StatementKind,
+        parameters: tuple[Parameter, ...],
+        binary: bool,
+        more: bool,
+    ) -> None:
+        if "@" in text:
+            text = substitute(text, self.session.literal)
+        await self._prepare_for(text, kind)
+        query = self.conversation.submit(Statement(text, DIALECT, parameters))
+        reason = EndReason.FAILED
+        timer = self._limit_time(query, kind)
+        self.running = query
+        self._exchange.stream.on_gone(lambda: self._stop(query, EndReason.CLIENT_GONE))
+        try:
+            answer = await query.start()
+            await self._deliver(query, answer, kind, binary, more)
+            self.session.error = None
+        except ConnectionError:
+            reason = EndReason.CLIENT_GONE
+            raise
+        except asyncio.CancelledError:
+            reason = EndReason.SHUTDOWN
+            raise
+        finally:
+            self._exchange.stream.on_gone(None)
+            self.running = None
+            if timer is not None:
+                timer.cancel()
+            await query.close(reason)
+
+    async def _deliver(
+        self, query: Query, answer: Answer, kind: StatementKind, binary: bool, more: bool
+    ) -> None:
+        answer = expect_rows(answer)
+        session = self.session
+        if isinstance(answer, Batches) and len(answer.schema):
+            limit = session.variables.number("sql_select_limit") if kind is StatementKind.QUERY else NO_LIMIT
+            status = self.status(more)
+            sent = await self.writer.rows(query, answer, status, binary=binary, limit=limit)
+            session.found_rows, session.row_count = sent, -1
+            self.writer.end(self.status(more))
+            return
+        while await query.next() is not None:
+            pass  # a result without columns has nothing to show
+        affected = (answer.rows or 0) if isinstance(answer, Done) else 0
+        session.found_rows, session.row_count = 0, affected
+        self.ok(more, affected)
+
+    def _limit_time(self, query: Query, kind: StatementKind) -> Timer | None:
+        """``max_execution_time``, in milliseconds, which is for reads alone."""
+        limit = self.session.variables.number("max_execution_time")
+        if not limit or kind is not StatementKind.QUERY:
+            return None
+        return self._door.clock.call_later(limit / 1000, lambda: self._stop(query, EndReason.TIMED_OUT))
+
+    def stop(self) -> None:
+        """KILL QUERY: cancel what runs now, and nothing that comes after it."""
+        if self.running is not None:
+            self._stop(self.running, EndReason.CANCELLED)
+
+    def _stop(self, query: Query, reason: EndReason) -> None:
+        self._door.tasks.spawn("cancel", query.cancel(reason))

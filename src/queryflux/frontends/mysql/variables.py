@@ -1,0 +1,327 @@
+"""System variables as a MySQL 8.0 client expects them, and those of one session.
+
+Only some mean anything here: ``autocommit``, the time-outs, ``max_execution_time``, ``sql_select_limit``,
+``transaction_read_only`` and ``query_tags``. The others are remembered, so that what a client sets it reads
+back, and travel in ``Session.extra``. Names that MySQL does not have are remembered too: routing rules and
+agents' own keys are set this way (docs/mysql.md).
+"""
+
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+
+from queryflux.wire.mysql.constants import SERVER_VERSION
+from queryflux.wire.mysql.errors import (
+    READ_ONLY_VARIABLE,
+    UNKNOWN_CHARACTER_SET,
+    WRONG_VALUE,
+    ServerError,
+)
+
+Value = str | int | bool | None
+"""A bool is shown as 1 or 0 by SELECT and as ON or OFF by SHOW."""
+
+NO_LIMIT = 18_446_744_073_709_551_615
+UNKNOWN_VARIABLE = 1193
+WRONG_TIME_ZONE = 1298
+
+_COLLATION = "utf8mb4_general_ci"
+_SQL_MODE = (
+    "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
+    "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+)
+DEFAULTS: MappingProxyType[str, Value] = MappingProxyType(
+    {
+        "auto_increment_increment": 1,
+        "auto_increment_offset": 1,
+        "autocommit": True,
+        "big_tables": False,
+        "character_set_client": "utf8mb4",
+        "character_set_connection": "utf8mb4",
+        "character_set_database": "utf8mb4",
+        "character_set_filesystem": "binary",
+        "character_set_results": "utf8mb4",
+        "character_set_server": "utf8mb4",
+        "character_set_system": "utf8mb3",
+        "collation_connection": _COLLATION,
+        "collation_database": _COLLATION,
+        "collation_server": _COLLATION,
+        "connect_timeout": 30,
+        "default_storage_engine": "InnoDB",
+        "default_week_format": 0,
+        "div_precision_increment": 4,
+        "event_scheduler": False,
+        "explicit_defaults_for_timestamp": True,
+        "foreign_key_checks": True,
+        "group_concat_max_len": 1024,
+        "have_openssl": "YES",
+        "have_profiling": "NO",
+        "have_query_cache": "NO",
+        "have_ssl": "YES",
+        "hostname": "queryflux",
+        "identity": 0,
+        "init_connect": "",
+        "innodb_lock_wait_timeout": 50,
+        "interactive_timeout": 28_800,
+        "language": "English",
+        "last_insert_id": 0,
+        "lc_messages": "en_US",
+        "lc_time_names": "en_US",
+        "license": "Apache-2.0",
+        "local_infile": False,
+        "lock_wait_timeout": 31_536_000,
+        "lower_case_file_system": False,
+        "lower_case_table_names": 0,
+        "max_allowed_packet": 16_777_216,
+        "max_connections": 0,
+        "max_error_count": 64,
+        "max_execution_time": 0,
+        "max_join_size": NO_LIMIT,
+        "max_prepared_stmt_count": 4096,
+        "max_sort_length": 1024,
+        "net_buffer_length": 16_384,
+        "net_read_timeout": 30,
+        "net_write_timeout": 60,
+        "optimizer_switch": "",
+        "performance_schema": False,
+        "port": 0,
+        "profiling": False,
+        "protocol_version": 10,
+        "query_cache_size": 0,
+        "query_cache_type": "OFF",
+        "query_tags": "",
+        "read_only": False,
+        "server_id": 1,
+        "server_uuid": "",
+        "session_track_schema": True,
+        "session_track_state_change": False,
+        "session_track_system_variables": "",
+        "skip_networking": False,
+        "socket": "",
+        "sql_auto_is_null": False,
+        "sql_big_selects": True,
+        "sql_mode": _SQL_MODE,
+        "sql_notes": True,
+        "sql_quote_show_create": True,
+        "sql_require_primary_key": False,
+        "sql_safe_updates": False,
+        "sql_select_limit": NO_LIMIT,
+        "sql_warnings": False,
+        "storage_engine": "InnoDB",
+        "super_read_only": False,
+        "system_time_zone": "UTC",
+        "time_zone": "UTC",
+        "timestamp": 0,
+        "transaction_isolation": "READ-COMMITTED",
+        "transaction_read_only": False,
+        "tx_isolation": "READ-COMMITTED",
+        "tx_read_only": False,
+        "unique_checks": True,
+        "version": SERVER_VERSION,
+        "version_comment": "QueryFlux",
+        "version_compile_machine": "",
+        "version_compile_os": "",
+        "wait_timeout": 28_800,
+        "warning_count": 0,
+        "error_count": 0,
+    }
+)
+
+_READ_ONLY_NAMES = """
+character_set_system error_count have_openssl have_profiling have_query_cache have_ssl hostname language
+license lower_case_file_system lower_case_table_names performance_schema port protocol_version server_uuid
+skip_networking socket system_time_zone version version_comment version_compile_machine version_compile_os
+warning_count
+"""
+_READ_ONLY = frozenset(_READ_ONLY_NAMES.split())
+_SYNONYMS = {
+    "tx_isolation": "transaction_isolation",
+    "tx_read_only": "transaction_read_only",
+    "query_tag": "query_tags",
+    "storage_engine": "default_storage_engine",
+}
+_CHARACTER_SETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "us-ascii"})
+_UTC = frozenset({"utc", "system", "+00:00", "-00:00", "+0:00", "etc/utc", "gmt", "z"})
+_ISOLATION = frozenset({"READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"})
+_REFUSED_MODES = frozenset({"ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "PIPES_AS_CONCAT", "ANSI"})
+_SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+
+
+class SessionVariables:
+    """The variables of one session: MySQL's defaults, and what the client has set."""
+
+    def __init__(self, **server: Value) -> None:
+        """``server`` overrides defaults, also those that clients may not set."""
+        self._server = server
+        self._set: dict[str, Value] = {}
+        self.user: dict[str, str | int | None] = {}
+        """The client's own variables, ``@name``, by lower-case name."""
+
+    def get(self, name: str, *, globally: bool = False) -> Value:
+        """The value of ``@@name``. Raises ServerError 1193 for a name nobody has set."""
+        name = _canonical(name)
+        if not globally and name in self._set:
+            return self._set[name]
+        if name in self._server:
+            return self._server[name]
+        if name not in DEFAULTS:
+            raise ServerError(UNKNOWN_VARIABLE, f"Unknown system variable '{name}'")
+        return DEFAULTS[name]
+
+    def set(self, name: str, value: str | int | None) -> None:
+        """Give ``name`` a value as it was written. Raises ServerError."""
+        name = _canonical(name)
+        if name in _READ_ONLY:
+            raise ServerError(READ_ONLY_VARIABLE, f"Variable '{name}' is a read only variable")
+        check = _CHECKS.get(name)
+        self._set[name] = check(name, value) if check is not None else _like_default(name, value)
+
+    def reset(self, name: str) -> None:
+        """``SET name = DEFAULT``."""
+        name = _canonical(name)
+        if name in _READ_ONLY:
+            raise ServerError(READ_ONLY_VARIABLE, f"Variable '{name}' is a read only variable")
+        self._set.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget everything the client has set."""
+        self._set.clear()
+        self.user.clear()
+
+    def saved(self) -> tuple[dict[str, Value], dict[str, str | int | None]]:
+        """What is set now, for ``restore``."""
+        return dict(self._set), dict(self.user)
+
+    def restore(self, saved: tuple[dict[str, Value], dict[str, str | int | None]]) -> None:
+        """Back to what was saved."""
+        self._set, self.user = dict(saved[0]), dict(saved[1])
+
+    def number(self, name: str) -> int:
+        """The value of a variable that is always a whole number."""
+        value = self._set.get(name)
+        return int(value if value is not None else DEFAULTS[name] or 0)
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement stands for itself."""
+        return self._set.get("autocommit", True) is not False
+
+    @property
+    def reads_are_transactional(self) -> bool:
+        """Whether the client asked for more isolation than statements of their own have."""
+        return self._set.get("transaction_isolation") in ("REPEATABLE-READ", "SERIALIZABLE")
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the client said that it only reads."""
+        return self._set.get("transaction_read_only") is True
+
+    def extra(self) -> dict[str, str]:
+        """What the client has set, as ``Session.extra`` carries it."""
+        return {name: shown(value) for name, value in self._set.items() if value is not None}
+
+    def listed(self, *, globally: bool = False) -> Iterator[tuple[str, str]]:
+        """Names and values in order, as SHOW VARIABLES gives them."""
+        names = {*DEFAULTS, *self._server, *(() if globally else self._set)}
+        for name in sorted(names):
+            yield name, shown(self.get(name, globally=globally))
+
+
+def shown(value: Value) -> str:
+    """A value as SHOW VARIABLES and ``Session.extra`` spell it."""
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    return "" if value is None else str(value)
+
+
+def _canonical(name: str) -> str:
+    name = name.lower()
+    return _SYNONYMS.get(name, name)
+
+
+def _wrong(name: str, value: str | int | None, hint: str = "") -> ServerError:
+    spelled = "NULL" if value is None else value
+    return ServerError(WRONG_VALUE, f"Variable '{name}' can't be set to the value of '{spelled}'", hint=hint)
+
+
+def _like_default(name: str, value: str | int | None) -> Value:
+    default = DEFAULTS.get(name)
+    if isinstance(default, bool):
+        switch = _SWITCHES.get(str(value).lower())
+        if switch is None:
+            raise _wrong(name, value)
+        return switch
+    if isinstance(default, int):
+        return _whole(name, value)
+    return value
+
+
+def _whole(name: str, value: str | int | None) -> int:
+    try:
+        number = int(value if value is not None else "")
+    except ValueError:
+        raise _wrong(name, value) from None
+    return min(max(number, 0), NO_LIMIT)
+
+
+def _seconds(name: str, value: str | int | None) -> int:
+    return min(max(_whole(name, value), 1), 31_536_000)
+
+
+def _character_set(name: str, value: str | int | None) -> Value:
+    if value is None and name == "character_set_results":
+        return None
+    spelled = str(value).lower()
+    if spelled == "binary" and name != "character_set_client":
+        return spelled
+    if spelled not in _CHARACTER_SETS:
+        raise ServerError(
+            UNKNOWN_CHARACTER_SET,
+            f"Unknown character set: '{value}'",
+            hint="this server speaks UTF-8: connect with utf8mb4",
+        )
+    return {"utf8": "utf8mb3", "us-ascii": "ascii"}.get(spelled, spelled)
+
+
+def _collation(name: str, value: str | int | None) -> Value:
+    _character_set("character_set_results", str(value).partition("_")[0])
+    return str(value).lower()
+
+
+def _time_zone(name: str, value: str | int | None) -> Value:
+    if str(value).lower() not in _UTC:
+        raise ServerError(
+            WRONG_TIME_ZONE,
+            f"Unknown or incorrect time zone: '{value}'",
+            hint="times are given in UTC; convert them in the client or in the statement",
+        )
+    return str(value)
+
+
+def _isolation(name: str, value: str | int | None) -> Value:
+    level = str(value).upper().replace(" ", "-")
+    if level not in _ISOLATION:
+        raise _wrong(name, value)
+    return level
+
+
+def _sql_mode(name: str, value: str | int | None) -> Value:
+    modes = [mode.strip().upper() for mode in str(value or "").split(",") if mode.strip()]
+    for mode in modes:
+        if mode in _REFUSED_MODES:
+            raise _wrong(name, mode, "statements are read in MySQL's default mode")
+    return ",".join(dict.fromkeys(modes))
+
+
+_CHECKS: dict[str, Callable[[str, str | int | None], Value]] = {
+    "character_set_client": _character_set,
+    "character_set_connection": _character_set,
+    "character_set_results": _character_set,
+    "collation_connection": _collation,
+    "interactive_timeout": _seconds,
+    "net_read_timeout": _seconds,
+    "net_write_timeout": _seconds,
+    "sql_mode": _sql_mode,
+    "time_zone": _time_zone,
+    "transaction_isolation": _isolation,
+    "wait_timeout": _seconds,
+}
