@@ -104,6 +104,8 @@ def unreadable(name: str) -> str | None:
             file.read(1)
     except OSError as error:
         return error.strerror or str(error)
+    except ValueError as error:  # a NUL byte in the name
+        return str(error)
     return None
 
 

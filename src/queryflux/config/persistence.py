@@ -49,7 +49,7 @@ class PostgresPersistence(
     statement_timeout_secs: Count = 60
     """Longest statement."""
     auto_migrate: bool = True
-    """Bring the database's tables up to date at start; false: `queryflux migrate` does."""
+    """Bring the database's tables up to date at start; false: an operator does."""
 
 
 class RedisPersistence(Struct, frozen=True, rename="camel", kw_only=True, tag_field="type", tag="redis"):

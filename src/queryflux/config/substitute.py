@@ -37,4 +37,9 @@ def substitute(text: str, environ: Mapping[str, str]) -> str:
             )
         return value
 
-    return _PLACEHOLDER.sub(replace, text)
+    replaced = _PLACEHOLDER.sub(replace, text)
+    try:
+        replaced.encode()
+    except UnicodeEncodeError:
+        raise SubstitutionError("the environment gives bytes that are not UTF-8", "set it anew") from None
+    return replaced

@@ -91,9 +91,9 @@ def refuse_unavailable(data: Mapping[str, Any], reading: Reading) -> None:
     for feature in UNAVAILABLE:
         for path, value in _matches(data, tuple(feature.pattern.split(".")), (), reading):
             if not any(_is_off(value, off) for off in feature.off):
-                shown = value if isinstance(value, str | int) and feature.what.startswith("this ") else ""
-                named = f'{feature.what}, "{shown}",' if shown else feature.what
-                reading.problem(path, f"{named} is not available in this version", _advice(feature.off))
+                shown = f' "{value}"' if isinstance(value, str) and feature.what.startswith("this ") else ""
+                message = f"not available in this version: {feature.what}{shown}"
+                reading.problem(path, message, _advice(feature.off))
 
 
 def _matches(

@@ -153,6 +153,10 @@ def test_a_variable_that_cannot_be_replaced_is_told() -> None:
     assert "$${" in found[1].hint
 
 
+def test_bytes_of_the_environment_that_are_no_text_are_refused() -> None:
+    assert "not UTF-8" in only("routingFallback: ${A}", {"A": "x\udcff"}).message
+
+
 def test_what_the_environment_gives_is_never_shown() -> None:
     text = (
         "queryflux: { logging: { level: '${A}' }, maxStatementBytes: '${A}', persistence: { type: '${A}' } }"

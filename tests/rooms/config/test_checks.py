@@ -1,0 +1,290 @@
+"""What must hold between sections, for each engine, each listener and each user."""
+
+from pathlib import Path
+
+import pytest
+
+from queryflux.config.loader import load_bytes
+from queryflux.config.problems import ConfigProblems
+from tests.rooms.config.reading import SOUND, load, only, paths, problems, warnings
+
+CLUSTERS: list[tuple[str, str, str]] = [
+    ("engine: trino", "endpoint", "needs endpoint"),
+    ("engine: postgres", "endpoint", "needs endpoint"),
+    ("engine: trino, endpoint: 'trino:8080'", "endpoint", "expected http"),
+    ("engine: trino, endpoint: 'ftp://trino:8080'", "endpoint", "expected http"),
+    ("engine: trino, endpoint: 'http://trino:99999'", "endpoint", "expected http"),
+    ("engine: trino, endpoint: 'http://u:hunter2@trino:1'", "endpoint", "no place for a password"),
+    ("engine: trino, endpoint: 'http://trino:1/ui/'", "endpoint", "nothing behind"),
+    ("engine: trino, endpoint: 'http://t:1', tls: {}", "tls", "without TLS"),
+    ("engine: trino, endpoint: 'https://t:1', tls: { caFile: /no/such }", "tls.caFile", "cannot read"),
+    ("engine: trino, endpoint: 'http://t:1', database: x", "database", "engine trino has no database"),
+    ("engine: trino, endpoint: 'http://t:1', databasePath: x", "databasePath", "has no databasePath"),
+    ("engine: trino, endpoint: 'http://t:1', poolSize: 3", "poolSize", "has no poolSize"),
+    ("engine: trino, endpoint: 'http://t:1', region: x", "region", "has no region"),
+    ("engine: postgres, endpoint: 'a b'", "endpoint", "expected host:port"),
+    ("engine: postgres, endpoint: 'pg:0'", "endpoint", "expected host:port"),
+    ("engine: postgres, endpoint: 'pg:70000'", "endpoint", "expected host:port"),
+    ("engine: postgres, endpoint: 'mysql://pg'", "endpoint", "expected host:port"),
+    ("engine: postgres, endpoint: 'postgres://u:hunter2@pg/db'", "endpoint", "no place for a user"),
+    ("engine: postgres, endpoint: 'postgres://pg/db?sslmode=off'", "endpoint", "options"),
+    ("engine: postgres, endpoint: 'postgres://pg/db', database: other", "database", "names a database too"),
+    ("engine: duckDb, endpoint: 'x:1'", "endpoint", "engine duckDb has no endpoint"),
+    ("engine: duckDb, tls: {}", "tls", "has no tls"),
+    ("engine: duckDb, auth: { type: basic, username: a, password: b }", "auth", "has no auth"),
+    ("engine: duckDb, dataPath: a, databasePath: b", "dataPath", "both set"),
+    ("engine: duckDb, readOnly: true", "readOnly", "in memory"),
+    ("engine: duckDb, memoryLimit: lots", "memoryLimit", "not a size"),
+    ("engine: duckDb, threads: 0", "threads", "at least 1"),
+    ("engine: trino, endpoint: 'http://t:1', auth: { type: keyPair }", "auth.type", "no keyPair"),
+    ("engine: postgres, endpoint: 'pg', auth: { type: bearer, token: x }", "auth.type", "no bearer"),
+    ("engine: trino, endpoint: 'http://t:1', auth: { type: bearer }", "auth.token", "needs token"),
+    (
+        "engine: trino, endpoint: 'http://t:1', auth: { type: bearer, token: x, username: y }",
+        "auth.username",
+        "has no username",
+    ),
+    (
+        "engine: postgres, endpoint: 'pg', auth: { type: basic, password: x }",
+        "auth.username",
+        "needs username",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cluster", "path", "words"), CLUSTERS, ids=[row[0] for row in CLUSTERS])
+def test_a_cluster_has_what_its_engine_needs_and_nothing_else(cluster: str, path: str, words: str) -> None:
+    problem = only(f"clusters: {{ c: {{ {cluster} }} }}")
+    assert problem.path == f"clusters.c.{path}"
+    assert words in problem.message
+    assert "hunter2" not in problem.message + problem.hint
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "engine: trino, endpoint: 'https://t:8443/', tls: { insecureSkipVerify: true }",
+        "engine: trino, endpoint: 'http://[::1]:8080', auth: { type: bearer, token: x }",
+        "engine: trino, endpoint: 'http://t', auth: { type: basic, username: x, password: '' }",
+        "engine: postgres, endpoint: 'pg'",
+        "engine: postgres, endpoint: '[::1]:5432', database: d, poolSize: 3",
+        "engine: postgres, endpoint: 'postgresql://pg:5/db', auth: { type: basic, username: a, password: b }",
+        "engine: postgres, endpoint: 'pg:5432', tls: { serverName: x }, maxRunningQueries: 0",
+        "engine: duckDb",
+        "engine: duckDb, databasePath: x.duckdb, readOnly: true, memoryLimit: 512 MiB, threads: 2",
+        "engine: duckDb, dataPath: data, memoryLimit: 1.5gb",
+    ],
+)
+def test_a_cluster_that_is_right_loads(cluster: str) -> None:
+    assert load(f"clusters: {{ c: {{ {cluster} }} }}").config.clusters["c"]
+
+
+def test_a_key_of_another_engine_names_that_engine() -> None:
+    assert "trino or postgres" in only("clusters: { c: { engine: duckDb, endpoint: 'x' } }").hint
+
+
+def test_members_exist_once_each_under_names_that_can_be_used() -> None:
+    assert paths("""\
+        clusters: { a: { engine: duckDb }, "a::b": { engine: duckDb }, " ": { engine: duckDb } }
+        clusterGroups: { g: { members: [a, b, a] } }
+        routingFallback: g
+        """) == ["clusters.a::b", 'clusters." "', "clusterGroups.g.members[1]", "clusterGroups.g.members[2]"]
+
+
+def test_rules_lead_to_groups_that_exist() -> None:
+    found = problems(
+        SOUND
+        + """
+routers:
+  - { type: protocolBased, trinoHttp: pool, mcp: a }
+  - { type: header, headerName: x, headerValueToGroup: { v: b, w: pool } }
+  - { type: userGroup, userToGroup: { ada: c } }
+  - type: queryRegex
+    rules:
+      - { regex: x, targetGroup: d }
+      - { regex: x }
+      - { regex: x, action: deny, error: no }
+  - type: tags
+    rules: [{ tags: { k: }, targetGroup: e }, { tags: {}, targetGroup: pool }]
+  - { type: compound, combine: any, conditions: [{ type: user, username: a }], targetGroup: f }
+  - { type: compound, combine: all, conditions: [], targetGroup: pool }
+"""
+    )
+    assert [item.path for item in found] == [
+        "routers[0].mcp",
+        "routers[1].headerValueToGroup.v",
+        "routers[2].userToGroup.ada",
+        "routers[3].rules[0].targetGroup",
+        "routers[3].rules[1].targetGroup",
+        "routers[4].rules[0].targetGroup",
+        "routers[4].rules[1].tags",
+        "routers[5].targetGroup",
+        "routers[6].conditions",
+    ]
+
+
+def test_a_fallback_may_be_empty_but_must_exist() -> None:
+    assert only(SOUND.replace("Fallback: pool", "Fallback: pol")).hint == "did you mean pool?"
+    assert warnings(SOUND.replace("Fallback: pool", "Fallback:")) == ["routingFallback"]
+
+
+def test_what_a_rule_has_no_use_for_is_told() -> None:
+    assert warnings(
+        SOUND
+        + """
+routers:
+  - type: queryRegex
+    rules:
+      - { regex: x, action: deny, targetGroup: pool }
+      - { regex: x, targetGroup: pool, error: never shown }
+"""
+    ) == ["routers[0].rules[0].targetGroup", "routers[0].rules[1].error"]
+
+
+def test_patterns_and_passwords_are_checked_by_those_who_know() -> None:
+    text = (
+        SOUND
+        + """
+routers:
+  - { type: queryRegex, rules: [{ regex: "(", targetGroup: pool }, { regex: ok, targetGroup: pool }] }
+  - type: compound
+    combine: all
+    conditions: [{ type: user, username: a }, { type: queryRegex, regex: "(" }]
+    targetGroup: pool
+auth: { provider: static, staticUsers: { users: { ada: { password: "$2b$cut" }, bob: { password: "" } } } }
+"""
+    )
+    with pytest.raises(ConfigProblems) as caught:
+        load_bytes(
+            text.encode(),
+            {},
+            lambda pattern: "missing )" if pattern == "(" else None,
+            lambda password: "a bcrypt hash is longer" if len(password) < 60 else None,
+        )
+    assert [item.path for item in caught.value.problems] == [
+        "routers[0].rules[0].regex",
+        "routers[1].conditions[1].regex",
+        "auth.staticUsers.users.ada.password",
+        "auth.staticUsers.users.bob.password",
+    ]
+    assert "missing )" in caught.value.problems[0].message
+
+
+DOORS = "queryflux: { frontends: { trinoHttp: { enabled: false }, %s } }\n"
+USER = 'auth: { provider: static, staticUsers: { users: { ada: { password: "%s" } } } %s }\n'
+BCRYPT = "$2b$12$" + "a" * 53
+SCRAM = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
+SHA2 = "$A$005$" + "s" * 63
+
+
+def test_a_bcrypt_user_needs_tls_at_the_doors_that_ask_for_passwords() -> None:
+    doors = DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }"
+    problem = only(doors + USER % (BCRYPT, ""))
+    assert problem.path == "auth.staticUsers.users.ada.password"
+    assert "postgresWire and mysqlWire have no TLS" in problem.message
+    assert BCRYPT not in problem.message
+
+
+def test_a_bcrypt_user_is_let_through_where_nothing_is_sent_in_clear(tmp_path: Path) -> None:
+    pem = tmp_path / "pem"
+    pem.write_text("x")
+    tls = f"tls: {{ certFile: {pem}, keyFile: {pem} }}"
+    for doors in (
+        f"postgresWire: {{ port: 1, {tls} }}",
+        "postgresWire: { port: 1, enabled: false }, flightSql: { port: 2 }",
+    ):
+        assert load(DOORS % doors + USER % (BCRYPT, ""))
+    assert load(DOORS % "mysqlWire: { port: 1 }" + USER % (BCRYPT, ", allowPlaintextCredentials: true"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "door"), [(SCRAM, "mysqlWire"), (SHA2, "postgresWire"), ("0x244124", "postgresWire")]
+)
+def test_a_form_that_one_door_cannot_check_gives_a_warning(stored: str, door: str) -> None:
+    doors = DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }"
+    (warning,) = load(doors + USER % (stored, "")).warnings
+    assert warning.path == "auth.staticUsers.users.ada.password"
+    assert f"{door} has no TLS" in warning.message
+
+
+def test_doors_whose_clients_send_passwords_in_clear_warn() -> None:
+    doors = "queryflux: { frontends: { flightSql: { port: 3 }, trinoHttp: { port: 4 } } }\n"
+    assert warnings(doors + USER % ("x", "")) == [
+        "queryflux.frontends.flightSql",
+        "queryflux.frontends.trinoHttp",
+    ]
+
+
+def test_users_without_a_provider_are_told() -> None:
+    assert warnings("auth: { staticUsers: { users: { ada: { password: x } } } }") == ["auth.staticUsers"]
+
+
+def test_required_with_nobody_to_satisfy_it_is_refused() -> None:
+    assert paths("auth: { required: true }") == ["auth.required"]
+    assert paths("auth: { required: true, provider: static }") == ["auth.required"]
+    assert paths("auth: { required: true, provider: nobody }") == ["auth.provider"]
+    assert not problems(USER % ("x", ", required: true"))
+    oidc = "auth: { required: true, provider: oidc, oidc: { issuer: ' ', jwksUri: a } }"
+    assert {"auth.oidc.issuer", "auth.oidc.audience"} <= set(paths(oidc))
+    assert "auth.oidc.jwksUri" not in paths(oidc)
+
+
+@pytest.mark.parametrize(
+    ("ldap", "path"),
+    [
+        ("url: '', userSearchBase: b", "auth.ldap.url"),
+        ("url: a, userSearchBase: ''", "auth.ldap.userSearchBase"),
+        ("url: a, userSearchBase: b, userSearchFilter: ' '", "auth.ldap.userSearchFilter"),
+        ("url: a, userSearchBase: '', userDnTemplate: cn=x", "auth.ldap.userDnTemplate"),
+    ],
+)
+def test_required_with_a_directory_that_cannot_work_is_refused(ldap: str, path: str) -> None:
+    assert path in paths(f"auth: {{ required: true, provider: ldap, ldap: {{ {ldap} }} }}")
+
+
+def test_ports_are_distinct_unless_they_are_free_ones() -> None:
+    assert paths("""\
+        queryflux:
+          frontends: { postgresWire: { port: 8080 }, mysqlWire: { port: 9000 } }
+          adminApi: {}
+        """) == ["queryflux.frontends.postgresWire.port", "queryflux.adminApi.port"]
+    assert not problems("queryflux: { frontends: { postgresWire: { port: 0 }, mysqlWire: { port: 0 } } }")
+    assert not problems("queryflux: { frontends: { postgresWire: { port: 8080, enabled: false } } }")
+    apart = "queryflux: { frontends: { trinoHttp: { host: 127.0.0.1, port: 8 }, %s } }"
+    assert not problems(apart % "mysqlWire: { host: 127.0.0.2, port: 8 }")
+    assert problems(apart % "mysqlWire: { host: '::', port: 8 }")
+
+
+def test_an_open_door_needs_a_port() -> None:
+    assert paths("queryflux: { frontends: { postgresWire: {} } }") == [
+        "queryflux.frontends.postgresWire.port"
+    ]
+    assert not problems("queryflux: { frontends: { postgresWire: { enabled: false } } }")
+
+
+def test_tls_files_must_be_readable() -> None:
+    tls = "tls: { certFile: /no/cert, keyFile: /no/key }"
+    text = f"queryflux: {{ frontends: {{ mysqlWire: {{ port: 1, {tls} }} }}, adminApi: {{ {tls} }} }}"
+    assert paths(text) == [
+        "queryflux.frontends.mysqlWire.tls.certFile",
+        "queryflux.frontends.mysqlWire.tls.keyFile",
+        "queryflux.adminApi.tls.certFile",
+        "queryflux.adminApi.tls.keyFile",
+    ]
+
+
+def test_a_file_name_that_cannot_be_one_is_told() -> None:
+    text = 'clusters: { c: { engine: trino, endpoint: "https://t:1", tls: { caFile: "a\\0b" } } }'
+    assert "cannot read" in only(text).message
+
+
+def test_no_open_door_is_told() -> None:
+    assert warnings("queryflux: { frontends: { trinoHttp: { enabled: false } } }") == ["queryflux.frontends"]
+
+
+def test_what_was_always_read_in_a_special_way() -> None:
+    group = load("clusterGroups: { g: { members: [], capacityWaitTimeoutSecs: 0 } }\nroutingFallback: g")
+    assert group.config.cluster_groups["g"].capacity_wait_secs == 300.0
+    assert load("translation: { errorOnUnsupported: true }").config.translation.strict
+    assert load("translation: { mode: strict, errorOnUnsupported: false }").config.translation.strict
+    assert not load("").config.translation.strict
