@@ -92,7 +92,7 @@ def test_what_is_forwarded() -> None:
             ("x-trino-query-data-encoding", "json"),
         ]
     )
-    assert got == (("x-trino-session", "x=1"), ("x-trino-time-zone", "UTC"))
+    assert got == [("x-trino-session", "x=1"), ("x-trino-time-zone", "UTC")]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,33 @@ class Surroundings:
 class Exchange:
     """A query and the pages that have been made of it."""
 
+    __slots__ = (
+        "_answer",
+        "_around",
+        "_columns",
+        "_conversation",
+        "_created",
+        "_encoder",
+        "_partial_cancel",
+        "_query",
+        "_rest",
+        "_rows",
+        "_settled",
+        "_slug",
+        "_started",
+        "_text",
+        "_turn",
+        "_work",
+        "asking",
+        "base",
+        "id",
+        "last_seen",
+        "owner",
+        "page",
+        "state",
+        "token",
+    )
+
     def __init__(
         self,
         around: Surroundings,

@@ -161,13 +161,13 @@ class Handler:
     ) -> Exchange:
         native = names.forwarded(session.extra.items())
         if prepared:
-            native = (*native, (names.PREPARED_STATEMENT, prepared))
+            native.append((names.PREPARED_STATEMENT, prepared))
         if transaction is not None:
             conversation = transaction.conversation
             conversation.session = session
         else:
             conversation = self._pipeline.converse(identity, session)
-        query = conversation.submit(Statement(text, DIALECT, native=TrinoStatement(native)))
+        query = conversation.submit(Statement(text, DIALECT, native=TrinoStatement(tuple(native))))
         exchange = Exchange(
             self._around,
             query.id or self._own_id(),

@@ -6,7 +6,7 @@ from queryflux.model.statement import EMPTY, Session
 from queryflux.wire.trino import headers as names
 
 # Secrets have no business in routing rules, scripts and logs.
-_SECRETS = ("authorization", "proxy-authorization", "cookie", "x-trino-extra-credential")
+_SECRETS = frozenset({"authorization", "proxy-authorization", "cookie", "x-trino-extra-credential"})
 
 
 def session_of(headers: dict[str, str], peer: str) -> Session:
@@ -15,7 +15,7 @@ def session_of(headers: dict[str, str], peer: str) -> Session:
     client_tags, session = get(names.CLIENT_TAGS), get(names.SESSION)
     tags = tags_of(client_tags or "", session or "") if client_tags or session else EMPTY
     extra = headers
-    if any(secret in headers for secret in _SECRETS):
+    if not _SECRETS.isdisjoint(headers):
         extra = {name: value for name, value in headers.items() if name not in _SECRETS}
     return Session(
         ClientProtocol.TRINO_HTTP,

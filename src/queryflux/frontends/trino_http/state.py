@@ -1,9 +1,9 @@
 """The life of a statement as its client sees it: from the POST to the last page, or another end."""
 
-from enum import Enum
+from enum import StrEnum
 
 
-class State(Enum):
+class State(StrEnum):
     """Where a statement stands."""
 
     SUBMITTED = "submitted"
@@ -16,7 +16,7 @@ class State(Enum):
     ABANDONED = "abandoned"
 
 
-class Event(Enum):
+class Event(StrEnum):
     """What happens to it."""
 
     QUEUE = "wait for room"

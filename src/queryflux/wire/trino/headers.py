@@ -54,18 +54,16 @@ def pair(name: str, value: str) -> str:
     return f"{quote_plus(name)}={quote_plus(value)}"
 
 
-def forwarded(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def forwarded(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """What of a request's headers a coordinator may see. Our own session property for tags is left out."""
-    return tuple(
-        (name, _without_tags(value) if name == SESSION else value)
-        for name, value in headers
-        if name.startswith("x-trino-") and name not in _OURS
-    )
+    found = [item for item in headers if item[0][:8] == "x-trino-" and item[0] not in _OURS]
+    for place, (name, value) in enumerate(found):
+        if name == SESSION and "query_tag" in value:
+            found[place] = (name, _without_tags(value))
+    return found
 
 
 def _without_tags(session: str) -> str:
-    if "query_tag" not in session:
-        return session
     items = [item.strip() for item in session.split(",")]
     return ",".join(item for item in items if item.partition("=")[0] not in TAG_PROPERTIES)
 

@@ -38,7 +38,7 @@ class RowEncoder:
         self._row_bytes = 0.0
         """Of the last rows encoded, a row's text on average."""
 
-    def split(self, batch: Batch, room: int) -> tuple[Batch, Batch | None]:
+    def split(self, batch: Batch, room: int) -> "tuple[Batch, Batch | None]":
         """The rows whose text will fill about ``room`` bytes, at least one, and those that are left."""
         rows = batch.num_rows
         fits = int(room / max(self._row_bytes, batch.nbytes / max(rows, 1), 1)) + 1

@@ -1,9 +1,11 @@
 """The URIs in a coordinator's page, replaced by ours; every other byte stays as it came."""
 
+import re
+
 import msgspec
 
 _KEYS = (b'"infoUri"', b'"partialCancelUri"', b'"nextUri"')
-_BEFORE_DATA = (b'"data"', b'"columns"', b'"stats"', b'"error"')
+_VALUES = re.compile(rb'"(?:data|columns|stats|error)"')
 _HEAD_BYTES = 2048
 _document = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -17,9 +19,11 @@ def rewrite(body: bytes, info: bytes, partial_cancel: bytes | None, following: b
     page in another order is taken apart at its top level, without a look into the values.
     """
     uris = (info, partial_cancel, following)
-    head = body[:_HEAD_BYTES]
-    stop = min((place for key in _BEFORE_DATA if (place := head.find(key)) >= 0), default=-1)
-    if stop < 0 or any(body.find(key, stop) >= 0 for key in _KEYS):
+    first_value = _VALUES.search(body, 0, _HEAD_BYTES)
+    if first_value is None:
+        return _rebuilt(body, uris)
+    stop = first_value.start()
+    if body.find(b'Uri"', stop) >= 0:  # the end of each key: somewhere, perhaps among users' values
         return _rebuilt(body, uris)
     prefix = body[:stop]
     for key, uri in zip(_KEYS, uris, strict=True):

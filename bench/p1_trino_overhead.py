@@ -1,0 +1,172 @@
+"""P1: what QueryFlux adds to a Trino query.
+
+A mock coordinator and the proxy each run in a process of their own. Each run: 50 warm-ups, then 500 times
+``SELECT 1`` directly and via the proxy, interleaved, every body checked. The overhead is the difference of
+percentiles; of several runs the median is reported.
+"""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RUNS = 7
+WARM_UPS = 50
+QUERIES = 500
+
+CONFIG = """
+queryflux:
+  frontends:
+    trinoHttp: {{host: 127.0.0.1, port: {port}}}
+  adminApi: {{host: 127.0.0.1, port: {admin}}}
+  logging: {{level: info, format: json}}
+clusters:
+  mock: {{engine: trino, endpoint: "http://127.0.0.1:{mock}"}}
+clusterGroups:
+  main: {{members: [mock]}}
+  other: {{members: [mock]}}
+routers:
+  - {{type: header, headerName: x-team, headerValueToGroup: {{etl: other}}}}
+  - {{type: queryRegex, rules: [{{regex: "(?i)^\\\\s*insert", targetGroup: other}}]}}
+routingFallback: main
+"""
+
+
+class Client:
+    """One kept-alive connection that posts a statement and reads its answer, with nothing else in the way."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = (
+            f"POST /v1/statement HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            "User-Agent: trino-python-client/0.3\r\nAccept-Encoding: gzip, deflate\r\nAccept: */*\r\n"
+            "Connection: keep-alive\r\nX-Trino-User: bench\r\nX-Trino-Source: bench\r\n"
+            "X-Trino-Catalog: tpch\r\nX-Trino-Schema: tiny\r\n"
+            "X-Trino-Time-Zone: UTC\r\nX-Trino-Client-Capabilities: PARAMETRIC_DATETIME\r\n"
+            "X-Trino-Transaction-Id: NONE\r\nContent-Length: 8\r\n\r\nSELECT 1"
+        ).encode()
+
+    def query(self) -> float:
+        """Seconds from the first byte sent to the last byte of a right answer."""
+        started = time.perf_counter()
+        self._socket.sendall(self._request)
+        data = self._socket.recv(65536)
+        while b"\r\n\r\n" not in data:
+            data += self._socket.recv(65536)
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0])
+        while len(body) < length:
+            body += self._socket.recv(65536)
+        took = time.perf_counter() - started
+        assert head.startswith(b"HTTP/1.1 200"), head
+        document = json.loads(body)
+        assert document["data"] == [[1]], document
+        assert document["stats"]["state"] == "FINISHED", document
+        return took
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+@contextmanager
+def mock() -> Iterator[int]:
+    """The coordinator's port."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.mock_trino"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def proxy(mock_port: int) -> Iterator[int]:
+    """The port of a QueryFlux in front of it, with routing rules, history and metrics."""
+    port, admin = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "p1.yaml"
+        path.write_text(CONFIG.format(port=port, admin=admin, mock=mock_port), encoding="utf-8")
+        log = (Path(folder) / "log").open("w", encoding="utf-8")
+        command = [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path)]
+        with log, subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ)) as process:
+            try:
+                wait_for(port, process)
+                yield port
+            finally:
+                process.terminate()
+                process.wait(20)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int, process: "subprocess.Popen[bytes]", seconds: float = 20) -> None:
+    """Return once the port accepts connections."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError("the proxy did not start")
+
+
+def one_run(direct: Client, proxied: Client) -> tuple[list[float], list[float]]:
+    """Sorted times in ms, direct and via the proxy."""
+    for _ in range(WARM_UPS):
+        direct.query()
+        proxied.query()
+    plain, through = [], []
+    for _ in range(QUERIES):
+        plain.append(direct.query() * 1000)
+        through.append(proxied.query() * 1000)
+    return sorted(plain), sorted(through)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Of sorted values, the nearest rank."""
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def measure(mock_port: int, proxy_port: int) -> dict[str, float]:
+    """The figures, medians of RUNS runs."""
+    runs = []
+    for _ in range(RUNS):
+        direct, proxied = Client(mock_port), Client(proxy_port)
+        runs.append(one_run(direct, proxied))
+        direct.close()
+        proxied.close()
+    figures: dict[str, float] = {}
+    for name, share in (("p50", 0.50), ("p95", 0.95), ("p99", 0.99)):
+        plain = [percentile(direct, share) for direct, _ in runs]
+        added = [percentile(proxied, share) - percentile(direct, share) for direct, proxied in runs]
+        figures[f"added_{name}_ms"] = round(statistics.median(added), 4)
+        figures[f"direct_{name}_ms"] = round(statistics.median(plain), 4)
+    return figures
+
+
+def run() -> dict[str, float]:
+    """Measure P1."""
+    with mock() as mock_port, proxy(mock_port) as proxy_port:
+        return measure(mock_port, proxy_port)
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=2))
