@@ -101,8 +101,10 @@ async def identify(
 
 
 def _user_and_password(value: str) -> tuple[str, str]:
+    # Arrow's Go client leaves the padding out.
+    padded = value + "=" * (-len(value) % 4)
     try:
-        user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        user, colon, password = base64.b64decode(padded, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         colon = ""
     if not colon:
