@@ -39,13 +39,13 @@ class Context:
     file: Check
     """For a file that has to be readable."""
 
-    def names(self, section: str) -> list[str]:
+    def names(self, section: str) -> dict[str, None]:
         """The names that a section of the file has, whether or not what they name could be read."""
-        return [
-            str(path[1])
+        return {
+            path[1]: None
             for path in self.reading.marks
             if len(path) == 2 and path[0] == section and isinstance(path[1], str)
-        ]
+        }
 
     def readable(self, path: Path, name: str | None) -> None:
         """Complain unless the file can be read."""
@@ -61,13 +61,15 @@ def check_groups(context: Context) -> None:
             _name(context, (section, name), name)
     for name, group in context.config.cluster_groups.items():
         path: Path = ("clusterGroups", name, "members")
+        seen: set[str] = set()
         for index, member in enumerate(group.members):
             here = context.reading.item_path(path, index)
             if member not in clusters:
                 message = f"there is no cluster {show(member)}"
                 context.reading.problem(here, message, one_of(member, clusters, "clusters"))
-            elif member in group.members[:index]:
+            elif member in seen:
                 context.reading.problem(here, f"{member} is listed twice", "keep one")
+            seen.add(member)
         if not group.members:
             context.reading.warn(path, "the group has no members; nothing can run there", "add a cluster")
 

@@ -44,6 +44,8 @@ AUTH_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*(B|[KMGT]B|[KMGT]iB|%)\Z", re.IGNORECASE)
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(\d{1,5}))?\Z")
+_SSLMODES = ("disable", "require", "verify-ca", "verify-full")
+_SSLMODE = re.compile(rf"(sslmode=({'|'.join(_SSLMODES)}))?\Z")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -132,8 +134,11 @@ class _Cluster:
             self._problem("endpoint", "expected host:port or postgres://host:port/database")
         elif url.username is not None or url.password is not None:
             self._problem("endpoint", "a URL is no place for a user and a password", "put them under auth")
-        elif url.query or url.fragment:
-            self._problem("endpoint", "the URL has options behind the database", "use tls for TLS")
+        elif url.fragment or not _SSLMODE.match(url.query):
+            hint = f"sslmode={', '.join(_SSLMODES)} are the options there are"
+            self._problem("endpoint", "the URL has options that are not known", hint)
+        elif url.query == "sslmode=disable" and self._cluster.tls is not None:
+            self._problem("tls", "the endpoint says sslmode=disable", "keep one")
         elif url.path.strip("/") and self._cluster.database is not None:
             self._problem("database", "the endpoint names a database too", "keep one")
 

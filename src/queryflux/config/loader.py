@@ -18,7 +18,7 @@ from queryflux.config.problems import ConfigProblems, Problem, in_order
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot, snapshot_of
 from queryflux.config.unavailable import refuse_unavailable
-from queryflux.config.walk import INVALID, Reading, type_of
+from queryflux.config.walk import INVALID, Reading, TooManyProblems, type_of
 from queryflux.model.errors import ConfigError
 from queryflux.model.secret import Secret
 
@@ -66,14 +66,19 @@ def load_bytes(
     because the libraries that know live in other rooms. Raises ConfigProblems with every problem at once."""
     environ = os.environ if environ is None else environ
     reading = Reading(environ, read_secret_file)
+    config = RootConfig()
     tree, reading.problems = parse(data)
-    values = reading.read(modernise(tree, reading), _ROOT, ())
-    values = {} if values is INVALID else values
-    refuse_unavailable(values, reading)
-    config = _with_environment(to_config(values), environ)
-    context = Context(config, reading, check_regex or _fine, check_password or _fine, unreadable)
-    for check in (check_listeners, check_clusters, check_groups, check_routing, check_auth):
-        check(context)
+    try:
+        values = reading.read(modernise(tree, reading), _ROOT, ())
+        values = {} if values is INVALID else values
+        refuse_unavailable(values, reading)
+        config = _with_environment(to_config(values), environ)
+        context = Context(config, reading, check_regex or _fine, check_password or _fine, unreadable)
+        for check in (check_listeners, check_clusters, check_groups, check_routing, check_auth):
+            check(context)
+    except TooManyProblems:
+        more = Problem(0, 0, "", "there is more; only the first problems are shown", "mend these first")
+        reading.problems.append(more)
     warnings = tuple(in_order(reading.warnings))
     if reading.problems:
         raise ConfigProblems(in_order(reading.problems), warnings)

@@ -1,11 +1,14 @@
 """What is wrong with a configuration, all of it at once, each with its place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from queryflux.model.errors import ConfigError
+
+MAX_COMPARED = 200
+"""Names that a misspelt one is compared with; among more only another way of writing the same is found."""
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the root to a place in the configuration."""
@@ -64,17 +67,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     by_folded = {_folded(candidate): candidate for candidate in words}
     if (same := by_folded.get(_folded(word))) is not None:
         return same
+    if len(words) > MAX_COMPARED:
+        return ""
     close = get_close_matches(_folded(word), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else ""
 
 
-def one_of(word: str, known: Sequence[str], what: str = "known") -> str:
+def one_of(word: str, known: Collection[str], what: str = "known") -> str:
     """A hint: the nearest known word, else what there is."""
     if guess := nearest(word, known):
         return f"did you mean {guess}?"
     if not known:
         return ""
-    return f"{what}: " + ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    return f"{what}: " + ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
 
 
 def _folded(word: str) -> str:

@@ -69,7 +69,6 @@ UNAVAILABLE = (
     Feature("queryflux.configReloadIntervalSecs", (0, 30), "configuration from a database"),
     Feature("queryflux.queryHistoryRetentionDays", (), "stored history"),
     Feature("queryflux.queryHistory.redaction", ("none",), "redaction of history"),
-    Feature("queryflux.metrics.tagsDenyList.*", (), "query tags as metric labels"),
     Feature("queryflux.otlpEndpoint", ("",), "trace export"),
     Feature("queryflux.cacheBackend", (), "the result cache"),
     Feature("queryflux.adminApi.corsAllowedOrigins.*", (), "the admin API for browsers"),

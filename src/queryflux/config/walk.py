@@ -31,6 +31,14 @@ _BOOLS = {
 }
 
 
+MAX_PROBLEMS = 500
+"""A file with more is not read on: nobody mends them in one go, and each costs time."""
+
+
+class TooManyProblems(Exception):
+    """There are MAX_PROBLEMS already; the loader catches it."""
+
+
 class Reading:
     """One walk over one file: its environment, what it complains about, and where things are."""
 
@@ -44,7 +52,10 @@ class Reading:
         self._read_secret = read_secret
 
     def problem(self, path: Path, message: str, hint: str = "", mark: Mark | None = None) -> None:
-        """Complain about ``path``, at ``mark`` or where the path, or what it is in, stands."""
+        """Complain about ``path``, at ``mark`` or where the path, or what it is in, stands. Raises
+        TooManyProblems."""
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise TooManyProblems
         self.problems.append(self._make(path, message, hint, mark))
         self._broken.add(path)
 

@@ -48,6 +48,13 @@ def test_every_problem_comes_at_once_in_the_order_of_the_file() -> None:
     assert hints[6] == "did you mean west?"
 
 
+def test_a_file_that_is_wrong_everywhere_is_told_so_in_bounded_time() -> None:
+    groups = "".join(f"  g{n}: {{ members: [c{n}] }}\n" for n in range(3000))
+    found = problems(f"clusterGroups:\n{groups}")
+    assert len(found) == 501
+    assert "there is more" in found[-1].message
+
+
 def test_problems_are_shown_to_people_and_programs() -> None:
     with pytest.raises(ConfigProblems) as caught:
         load("clustrs: {}\n")

@@ -100,10 +100,6 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
         Q % "queryHistory: { redaction: metadata }",
         (Q % "queryHistory: { redaction: none }",),
     ),
-    "queryflux.metrics.tagsDenyList.*": (
-        Q % "metrics: { tagsDenyList: [user] }",
-        (Q % "metrics: { tagsDenyList: [] }",),
-    ),
     "queryflux.otlpEndpoint": (Q % "otlpEndpoint: 'http://x:4317'", (Q % "otlpEndpoint: ''",)),
     "queryflux.cacheBackend": (Q % "cacheBackend: {}", (Q % "cacheBackend: ~",)),
     "queryflux.adminApi.corsAllowedOrigins.*": (
