@@ -360,6 +360,20 @@ async def test_a_result_that_is_not_read_holds_up_a_commit_and_not_a_rollback(
         assert s.engine.running == 0
 
 
+async def test_a_statement_that_waits_while_its_transaction_ends() -> None:
+    async with setting(lambda _: Step(table=numbers(4), rows_per_batch=1)) as s:
+        transaction = await s.service.begin(ANNE)
+        first = await s.query("SELECT 1", transaction)
+        ending = asyncio.ensure_future(s.service.end(ANNE, transaction, COMMIT))
+        waiting = asyncio.ensure_future(s.query("SELECT 2", transaction))
+        await asyncio.sleep(0.01)
+        await rest(first)
+        await ending
+        with pytest.raises(QueryNotFound):
+            await waiting
+        assert s.engine.statements == ["BEGIN", "SELECT 1", "COMMIT"]
+
+
 async def test_an_engine_without_transactions_begins_none() -> None:
     async with setting(capabilities=frozenset({Capability.CANCEL})) as s:
         with pytest.raises(NotSupported):

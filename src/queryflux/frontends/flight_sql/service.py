@@ -292,6 +292,12 @@ class FlightSqlService:
         if transaction_id:
             transaction = self._transactions.find(transaction_id, client.identity)
             await transaction.take_turn()
+            try:
+                self._transactions.find(transaction_id, client.identity)
+            except QueryFluxError:
+                # It ended while this statement waited for its turn.
+                await transaction.leave()
+                raise
             return transaction.talk, transaction.leave
         if self.draining:
             raise ShuttingDown("this server is shutting down", hint="connect again: another may take over")

@@ -65,13 +65,15 @@ def decode(kind: type[M], data: bytes) -> M:
 
 
 def encode(message: Message) -> bytes:
-    """Write a message; a field that is empty or None is left out."""
+    """Write a message; a field that has its default is left out."""
     out = bytearray()
     for number, field in message.FIELDS.items():
         value = getattr(message, field.name)
-        for item in value if field.repeated else (value,):
-            if item is not None and (field.repeated or item):
+        if field.repeated:
+            for item in value:
                 _write(out, number, field.kind, item)
+        elif value != getattr(type(message), field.name):
+            _write(out, number, field.kind, value)
     return bytes(out)
 
 
