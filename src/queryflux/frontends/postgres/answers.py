@@ -1,0 +1,76 @@
+"""Answers of the pipeline, and of the door itself, as messages."""
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from queryflux.frontends.postgres.client import Client
+from queryflux.frontends.postgres.commands import Reply
+from queryflux.frontends.postgres.outbox import Outbox
+from queryflux.frontends.postgres.rowstream import RowStream
+from queryflux.pipeline.face import Query
+from queryflux.results.answer import Batches, Frames
+from queryflux.wire.postgres import messages
+from queryflux.wire.postgres.constants import Back
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[int]) -> RowStream:
+    """A stream over the answer's batches. Raises PostgresError for a format that a column does not have."""
+    from queryflux.wire.postgres.rows import RowEncoder
+
+    return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone))
+
+
+def columns_of(schema: "pa.Schema") -> tuple[messages.Column, ...]:
+    """What RowDescription says of an Arrow schema."""
+    from queryflux.wire.postgres.columns import columns
+
+    return columns(schema)
+
+
+async def relay(query: Query, answer: Frames, outbox: Outbox) -> bool:
+    """Pass the server's messages on, to the end. Whether the statement succeeded."""
+    while (frame := await query.next()) is not None:
+        outbox.add(cast(bytes, frame))
+        outbox.soon()
+        await outbox.room()
+    return answer.failure is None
+
+
+def write_reply_rows(outbox: Outbox, rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows of text: a handful, from the door itself."""
+    for row in rows:
+        values = [value.encode() for value in row]
+        body = b"".join(struct.pack("!I", len(value)) + value for value in values)
+        outbox.add(messages.message(Back.DATA_ROW, struct.pack("!H", len(values)) + body))
+
+
+def write_reply(outbox: Outbox, reply: Reply) -> None:
+    """The door's own answer to a simple query."""
+    if reply.columns:
+        outbox.add(messages.row_description(reply.columns, (0,) * len(reply.columns)))
+        write_reply_rows(outbox, reply.rows)
+    outbox.add(messages.command_complete(reply.tag))
+
+
+def suspended(frame: bytes) -> bool:
+    """Whether the last message of a frame is PortalSuspended. The last five bytes of a row may look like it,
+    so that the messages are walked once they do."""
+    if not frame.endswith(messages.PORTAL_SUSPENDED):
+        return False
+    at, last, size = 0, len(frame) - len(messages.PORTAL_SUSPENDED), len(frame)
+    while at < last:
+        at += 1 + int.from_bytes(frame[at + 1 : at + 5])
+    return at == last and size - at == len(messages.PORTAL_SUSPENDED)
+
+
+def cut_rows(frames: bytes, limit: int) -> int:
+    """Where the messages end that hold the first ``limit`` rows: the offset after them."""
+    at, rows = 0, 0
+    while at < len(frames) and rows < limit:
+        rows += frames[at] == Back.DATA_ROW
+        at += 1 + int.from_bytes(frames[at + 1 : at + 5])
+    return at

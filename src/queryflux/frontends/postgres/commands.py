@@ -1,0 +1,221 @@
+"""Statements about the session itself: SET, RESET, SHOW, DISCARD, DEALLOCATE and transaction control.
+
+On an engine that speaks PostgreSQL they go to the server as well, whose answer the client gets; on any other
+engine the door answers them.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from queryflux.pipeline.face import Classification, StatementKind
+from queryflux.wire.postgres.constants import Oid
+from queryflux.wire.postgres.errors import PostgresError
+from queryflux.wire.postgres.messages import Column
+
+SPECIAL = {
+    StatementKind.SET,
+    StatementKind.RESET,
+    StatementKind.SHOW,
+    StatementKind.DEALLOCATE,
+    StatementKind.BEGIN,
+    StatementKind.COMMIT,
+    StatementKind.ROLLBACK,
+    StatementKind.LISTEN,
+}
+CONTROL = {StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK}
+
+MAX_COMMAND = 16 * 1024
+"""Longer texts, in characters, are none of these."""
+
+_NAME = r"\"?[A-Za-z_][\w.$]*\"?"
+_SET = re.compile(
+    rf"SET\s+(?:(?P<scope>SESSION|LOCAL)\s+)?(?P<name>{_NAME}|TIME\s+ZONE|NAMES)\s*"
+    r"(?:=|\bTO\b|(?<=ZONE)|(?<=NAMES))\s*(?P<value>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_SETTING = re.compile(
+    r"SET\s+(?:(?:SESSION|LOCAL)\s+)?(?P<what>TRANSACTION|CHARACTERISTICS|CONSTRAINTS|ROLE|"
+    r"(?:SESSION\s+)?AUTHORIZATION)\b(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_SHOW = re.compile(
+    rf"SHOW\s+(?P<name>TRANSACTION\s+ISOLATION\s+LEVEL|TIME\s+ZONE|SESSION\s+AUTHORIZATION|{_NAME})",
+    re.IGNORECASE,
+)
+_RESET = re.compile(rf"RESET\s+(?P<name>TIME\s+ZONE|SESSION\s+AUTHORIZATION|{_NAME})", re.IGNORECASE)
+_DISCARD = re.compile(r"DISCARD\s+(?P<what>ALL|PLANS|SEQUENCES|TEMP|TEMPORARY)", re.IGNORECASE)
+_DEALLOCATE = re.compile(
+    r"DEALLOCATE\s+(?:PREPARE\s+)?(?P<name>\"(?:[^\"]|\"\")+\"|[A-Za-z_][\w$]*)", re.IGNORECASE
+)
+_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
+_LONG_NAMES = {
+    "TRANSACTION ISOLATION LEVEL": "transaction_isolation",
+    "TIME ZONE": "TimeZone",
+    "SESSION AUTHORIZATION": "session_authorization",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SetCommand:
+    """SET of one setting; ``value`` None is DEFAULT."""
+
+    name: str
+    value: str | None
+    local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResetCommand:
+    """RESET; an empty name is ALL."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCommand:
+    """SHOW; an empty name is ALL."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardCommand:
+    """DISCARD; ``what`` in upper case."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeallocateCommand:
+    """DEALLOCATE of a prepared statement; an empty name is ALL."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoCommand:
+    """Accepted for what it asks is so already (SET TRANSACTION on an engine with one isolation level)."""
+
+
+Command = SetCommand | ResetCommand | ShowCommand | DiscardCommand | DeallocateCommand | NoCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the door answers itself: a tag, and rows of text where there are any."""
+
+    tag: str
+    columns: tuple[Column, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = field(default=())
+
+
+def read_command(text: str, classification: Classification) -> Command | None:
+    """What a statement asks of the session; None when it is nothing that this door answers itself. Raises
+    PostgresError for one that it must refuse."""
+    reader = _READERS.get(classification.kind)
+    if reader is None:
+        return None
+    leading = _COMMENTS.match(text)
+    words = text[leading.end() :] if leading else text
+    return reader(words.strip().removesuffix(";").rstrip()) if len(words) <= MAX_COMMAND else None
+
+
+def _set(text: str) -> Command | None:
+    match = _SET.fullmatch(text)
+    if match is None or _NO_SETTING.fullmatch(text):
+        return _no_setting(text)
+    name = " ".join(match["name"].split())
+    return SetCommand(name.strip('"'), _value(match["value"]), (match["scope"] or "").upper() == "LOCAL")
+
+
+def _no_setting(text: str) -> Command | None:
+    match = _NO_SETTING.fullmatch(text)
+    if match is None:
+        return None
+    what = match["what"].upper()
+    if what == "ROLE" or what.endswith("AUTHORIZATION"):
+        if match["rest"].strip().rstrip(";").strip().upper() in ("NONE", "DEFAULT"):
+            return NoCommand()
+        raise PostgresError("the role of a session cannot be changed here", "0A000")
+    return NoCommand()
+
+
+def _value(text: str) -> str | None:
+    if text.upper() in ("DEFAULT", "LOCAL"):
+        return None
+    parts = re.findall(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^,\s][^,]*", text)
+    return ", ".join(_unquoted(part.strip()) for part in parts)
+
+
+def _unquoted(part: str) -> str:
+    if len(part) >= 2 and part[0] == part[-1] == "'":
+        return part[1:-1].replace("''", "'")
+    if len(part) >= 2 and part[0] == part[-1] == '"' and part != '"$user"':
+        return part[1:-1].replace('""', '"')
+    return part
+
+
+def _show(text: str) -> Command | None:
+    match = _SHOW.fullmatch(text)
+    if match is None:
+        return None
+    name = " ".join(match["name"].split()).strip('"')
+    return ShowCommand("" if name.upper() == "ALL" else _LONG_NAMES.get(name.upper(), name))
+
+
+def _reset(text: str) -> Command | None:
+    if (discard := _DISCARD.fullmatch(text)) is not None:
+        return DiscardCommand(discard["what"].upper())
+    match = _RESET.fullmatch(text)
+    if match is None:
+        return None
+    name = " ".join(match["name"].split()).strip('"')
+    if name.upper() in ("ROLE", "SESSION AUTHORIZATION"):
+        return NoCommand()
+    return ResetCommand("" if name.upper() == "ALL" else _LONG_NAMES.get(name.upper(), name))
+
+
+def _deallocate(text: str) -> Command | None:
+    match = _DEALLOCATE.fullmatch(text)
+    if match is None:
+        return None
+    name = match["name"]
+    if name.upper() == "ALL":
+        return DeallocateCommand("")
+    return DeallocateCommand(name[1:-1].replace('""', '"') if name.startswith('"') else name.lower())
+
+
+_READERS: dict[StatementKind, Callable[[str], Command | None]] = {
+    StatementKind.SET: _set,
+    StatementKind.SHOW: _show,
+    StatementKind.RESET: _reset,
+    StatementKind.DEALLOCATE: _deallocate,
+}
+
+
+def text_columns(*names: str) -> tuple[Column, ...]:
+    """Columns of type text."""
+    return tuple(Column(name, Oid.TEXT) for name in names)
+
+
+_COUNTED = {"INSERT", "UPDATE", "DELETE", "MERGE", "SELECT", "MOVE", "FETCH", "COPY"}
+
+
+def done_tag(tag: str, rows: int | None) -> str:
+    """The CommandComplete of a statement without a result set."""
+    if tag == "INSERT":
+        return f"INSERT 0 {rows or 0}"
+    return f"{tag} {rows or 0}" if tag in _COUNTED else tag
+
+
+def rows_tag(classification: Classification, rows: int) -> str:
+    """The CommandComplete of a statement that gave rows."""
+    kind, words = classification.kind, classification.words
+    if kind is StatementKind.WRITE and words:
+        return done_tag(words[0], rows)
+    if kind in (StatementKind.EXPLAIN, StatementKind.SHOW) and words:
+        return words[0]
+    if kind is StatementKind.CURSOR and words[:1] == ("FETCH",):
+        return f"FETCH {rows}"
+    return f"SELECT {rows}"

@@ -1,0 +1,476 @@
+"""The extended query protocol: prepared statements and portals.
+
+Parse and Bind are answered at once; the engine first hears of a statement with Describe or Execute, so that a
+client's Parse, Bind, Describe, Execute and Sync are one question to it. What comes next in the client's bytes
+is looked at for that: Describe of a portal waits for the message after it, and Execute knows whether Sync
+follows.
+
+A conversation runs one query at a time. A portal that is suspended at its row limit when another statement
+comes is read to its end into memory first, HELD_BYTES at most.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from queryflux.engines.port import TransactionStatus
+from queryflux.frontends.postgres.answers import (
+    columns_of,
+    cut_rows,
+    open_rows,
+    suspended,
+    write_reply_rows,
+)
+from queryflux.frontends.postgres.client import DIALECT, Client
+from queryflux.frontends.postgres.commands import (
+    CONTROL,
+    SPECIAL,
+    DeallocateCommand,
+    SetCommand,
+    ShowCommand,
+    done_tag,
+    read_command,
+    rows_tag,
+    text_columns,
+)
+from queryflux.frontends.postgres.prepared import Described, Portal, Prepared, split_description
+from queryflux.frontends.postgres.simple import PLAIN, control
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import NotSupported
+from queryflux.model.statement import Parameter, Statement
+from queryflux.pipeline.face import StatementKind
+from queryflux.results.answer import Done, Frames
+from queryflux.wire.postgres import messages
+from queryflux.wire.postgres.constants import Front
+from queryflux.wire.postgres.errors import PostgresError
+from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery
+from queryflux.wire.postgres.types import BoundParameters, oid_of
+
+HELD_BYTES = 64 * 1024 * 1024
+MAX_STATEMENTS = 10_000
+MAX_PORTALS = 1_000
+
+
+class Extended:
+    """The extended protocol of one client. Methods raise QueryFluxError; the caller reports it and skips to
+    Sync."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._portals: dict[str, Portal] = {}
+        self._waiting: Portal | None = None
+        """A portal whose Describe waits for the next message."""
+        self._unsynced = False
+        """Something has run since the last Sync that the engine has not been told the end of."""
+        self._failed = False
+
+    # Messages.
+
+    def parse(self, body: bytes) -> None:
+        """Parse."""
+        client = self._client
+        message = messages.parse(body)
+        known = client.prepared
+        if message.name and message.name in known:
+            raise PostgresError(f'prepared statement "{message.name}" already exists', "42P05")
+        if len(known) >= MAX_STATEMENTS and message.name not in known:
+            raise PostgresError(f"more than {MAX_STATEMENTS} prepared statements in one session", "53400")
+        known[message.name] = self._prepare(message.sql, message.oids)
+        client.outbox.add(messages.PARSE_COMPLETE)
+
+    def _prepare(self, sql: str, oids: tuple[int, ...]) -> Prepared:
+        client = self._client
+        if ";" in sql:
+            statements = client.pipeline.split(sql, DIALECT)
+            if len(statements) > 1:
+                raise PostgresError("cannot insert multiple commands into a prepared statement", "42601")
+            sql = statements[0] if statements else ""
+        if sql[:6].lower() in PLAIN:
+            return Prepared(sql, oids, None)
+        classification = client.classify(sql)
+        if classification.kind is StatementKind.EMPTY:
+            return Prepared(sql, oids, classification, empty=True)
+        command = read_command(sql, classification) if classification.kind in SPECIAL else None
+        if isinstance(command, ShowCommand) and command.name and not client.settings.is_known(command.name):
+            command = None
+        return Prepared(sql, oids, classification, command)
+
+    async def bind(self, body: bytes) -> None:
+        """Bind."""
+        client = self._client
+        message = messages.bind(body)
+        statement = self._statement(message.statement)
+        old = self._portals.get(message.portal)
+        if old is not None:
+            if message.portal:
+                raise PostgresError(f'cursor "{message.portal}" already exists', "42P03")
+            await self._drop(old)
+        elif len(self._portals) >= MAX_PORTALS:
+            raise PostgresError(f"more than {MAX_PORTALS} portals in one session", "53400")
+        self._portals[message.portal] = Portal(statement, message)
+        client.outbox.add(messages.BIND_COMPLETE)
+
+    def _statement(self, name: str) -> Prepared:
+        try:
+            return self._client.prepared[name]
+        except KeyError:
+            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
+            raise PostgresError(f"{shown} does not exist", "26000") from None
+
+    def _portal(self, name: str) -> Portal:
+        try:
+            return self._portals[name]
+        except KeyError:
+            raise PostgresError(f'portal "{name}" does not exist', "34000") from None
+
+    async def describe(self, body: bytes) -> None:
+        """Describe. That of a portal may wait for the message after it."""
+        kind, name = messages.target(body)
+        if kind == "S":
+            await self._describe_statement(self._statement(name))
+            return
+        portal = self._portal(name)
+        if portal.query is None and self._client.decoder.peek() in (None, Front.EXECUTE):
+            self._waiting = portal
+        else:
+            await self._describe_portal(portal)
+
+    async def settle(self) -> None:
+        """Answer a Describe that waited: what came next was not its Execute."""
+        portal, self._waiting = self._waiting, None
+        if portal is not None:
+            await self._describe_portal(portal)
+
+    async def execute(self, body: bytes) -> None:
+        """Execute."""
+        name, limit = messages.execute(body)
+        portal = self._portals.get(name)
+        describe = portal is not None and portal is self._waiting
+        if describe:
+            self._waiting = None
+        else:
+            await self.settle()
+        portal = self._portal(name)
+        if portal.finished:
+            self._again(portal)
+        elif portal.reply is not None:
+            self._reply(portal, limit)
+        elif portal.query is not None:
+            await self._resume(portal, limit)
+        else:
+            await self._begin(portal, limit, describe)
+
+    async def close(self, body: bytes) -> None:
+        """Close; of something unknown too."""
+        kind, name = messages.target(body)
+        if kind == "S":
+            self._client.prepared.pop(name, None)
+        elif (portal := self._portals.pop(name, None)) is not None:
+            await self._drop(portal)
+        self._client.outbox.add(messages.CLOSE_COMPLETE)
+
+    async def sync(self) -> None:
+        """Sync: the end of a batch, and of an implicit transaction. Raises what its commit raises."""
+        conversation = self._client.conversation
+        failed, self._failed = self._failed, False
+        unsynced, self._unsynced = self._unsynced, False
+        self._waiting = None
+        await self._drop_portals(only_idle=True)
+        if unsynced or failed:
+            await conversation.sync(failed)
+
+    def failed(self) -> None:
+        """A message of the batch has failed."""
+        self._failed = True
+        self._waiting = None
+
+    async def clear_unnamed(self) -> None:
+        """A simple query comes: it drops the unnamed statement and portal, and runs alone."""
+        self._client.prepared.pop("", None)
+        portal = self._portals.pop("", None)
+        if portal is not None:
+            await self._drop(portal)
+        await self._make_way(None)
+
+    async def end(self) -> None:
+        """The session ends, or a transaction has: portals go."""
+        await self._drop_portals(only_idle=False)
+
+    async def transaction_over(self) -> None:
+        """Portals do not outlive their transaction."""
+        await self._drop_portals(only_idle=True)
+
+    # Describe.
+
+    async def _describe_statement(self, statement: Prepared) -> None:
+        described = await self._shape(statement)
+        outbox = self._client.outbox
+        outbox.add(messages.parameter_description(statement.parameter_oids()))
+        if described.native is not None:
+            outbox.add(described.native)
+        elif described.columns is None:
+            outbox.add(messages.NO_DATA)
+        else:
+            outbox.add(messages.row_description(described.columns, (0,) * len(described.columns)))
+
+    async def _describe_portal(self, portal: Portal) -> None:
+        described = await self._shape(portal.statement)
+        self._tell_columns(described, portal.bound.result_formats)
+
+    def _tell_columns(self, described: Described, formats: Sequence[int]) -> None:
+        outbox = self._client.outbox
+        if described.native is not None:
+            plain = not formats or described.native[:1] == messages.NO_DATA[:1]
+            outbox.add(described.native if plain else messages.with_formats(described.native, formats))
+        elif described.columns is None:
+            outbox.add(messages.NO_DATA)
+        else:
+            codes = messages.expand(formats, len(described.columns))
+            outbox.add(messages.row_description(described.columns, codes))
+
+    async def _shape(self, statement: Prepared) -> Described:
+        if statement.described is None:
+            statement.described = await self._look(statement)
+        return statement.described
+
+    async def _look(self, statement: Prepared) -> Described:
+        client = self._client
+        kind = statement.classification.kind if statement.classification is not None else None
+        if statement.empty or kind in CONTROL:
+            return Described(())
+        command = statement.command
+        if command is not None and not client.native():
+            if not isinstance(command, ShowCommand):
+                return Described(())
+            names = (command.name,) if command.name else ("name", "setting", "description")
+            return Described((), text_columns(*names))
+        await self._make_way(None)
+        native = DescribeStatement(statement.sql, statement.oids)
+        shape = await client.conversation.describe(Statement(statement.sql, DIALECT, (), native))
+        if shape.native is not None:
+            oids, row_description = split_description(cast(bytes, shape.native))
+            return Described(oids, native=row_description)
+        oids = tuple(oid_of(name) for name in shape.parameter_types)
+        return Described(oids, None if shape.schema is None else columns_of(shape.schema))
+
+    # Execute.
+
+    async def _begin(self, portal: Portal, limit: int, describe: bool) -> None:
+        client = self._client
+        statement = portal.statement
+        await self._make_way(portal)
+        kind = statement.classification.kind if statement.classification is not None else None
+        if statement.empty:
+            client.outbox.add(messages.NO_DATA * describe + messages.EMPTY_QUERY)
+            portal.finished = True
+        elif kind in CONTROL:
+            await self._control(portal, describe)
+        elif statement.command is not None and await self._command(portal, limit, describe):
+            pass
+        elif await self._run(portal, limit, describe) and statement.command is not None:
+            client.follow(statement.command)
+
+    async def _control(self, portal: Portal, describe: bool) -> None:
+        client = self._client
+        if describe:
+            client.outbox.add(messages.NO_DATA)
+        native = self._native(portal, 0, describe=False, sync=False)
+        query = client.conversation.submit(Statement(portal.statement.sql, DIALECT, (), native))
+        assert portal.statement.classification is not None
+        await control(client, query, portal.statement.classification)
+        portal.finished = True
+        if client.conversation.transaction is TransactionStatus.IDLE:
+            await self._drop_portals(only_idle=True)
+
+    async def _command(self, portal: Portal, limit: int, describe: bool) -> bool:
+        """Answer a statement about the session, unless its server does."""
+        client, statement = self._client, portal.statement
+        command = statement.command
+        assert command is not None
+        assert statement.classification is not None
+        if isinstance(command, SetCommand) and command.name.lower() in ("client_encoding", "names"):
+            client.apply(command)
+        ours = isinstance(command, DeallocateCommand) and command.name in client.prepared
+        if client.native() and not ours:
+            return False
+        portal.reply = client.run_command(command, statement.classification)
+        if describe:
+            columns = portal.reply.columns
+            self._tell_columns(Described((), columns or None), portal.bound.result_formats)
+        self._reply(portal, limit)
+        return True
+
+    def _reply(self, portal: Portal, limit: int) -> None:
+        reply = portal.reply
+        assert reply is not None
+        rows = reply.rows[portal.replied : portal.replied + limit] if limit else reply.rows[portal.replied :]
+        write_reply_rows(self._client.outbox, rows)
+        portal.replied += len(rows)
+        if limit and len(rows) == limit:
+            self._client.outbox.add(messages.PORTAL_SUSPENDED)
+        else:
+            portal.finished = True
+            self._client.outbox.add(messages.command_complete(reply.tag))
+
+    def _native(self, portal: Portal, limit: int, *, describe: bool, sync: bool) -> ExtendedQuery:
+        bound, statement = portal.bound, portal.statement
+        return ExtendedQuery(
+            statement.sql,
+            statement.oids,
+            bound.formats,
+            bound.values,
+            bound.result_formats,
+            limit,
+            describe,
+            sync,
+            self._client.upload,
+        )
+
+    async def _run(self, portal: Portal, limit: int, describe: bool) -> bool:
+        """Start the portal's query and write its first rows. False when the server reported an error."""
+        client, statement = self._client, portal.statement
+        kind = statement.classification.kind if statement.classification is not None else None
+        # A Sync that comes before CopyDone is not the end of the batch.
+        sync = client.decoder.peek() == Front.SYNC and kind is not StatementKind.COPY and not limit
+        if not sync:
+            self._unsynced = True
+            if client.conversation.transaction is TransactionStatus.IDLE and not client.native():
+                await client.conversation.begin_implicit()
+        native = portal.native = self._native(portal, limit, describe=describe, sync=sync)
+        parameters = BoundParameters(portal.bound.values, portal.bound.formats, statement.parameter_oids())
+        query = client.conversation.submit(
+            Statement(statement.sql, DIALECT, cast("tuple[Parameter, ...]", parameters), native)
+        )
+        portal.query = query
+        client.query_id = query.id
+        try:
+            return await self._answer(portal, limit, describe)
+        except BaseException:
+            portal.finished = True
+            await query.close()
+            raise
+
+    async def _answer(self, portal: Portal, limit: int, describe: bool) -> bool:
+        client, query = self._client, portal.query
+        assert query is not None
+        answer = await query.start()
+        if isinstance(answer, Frames):
+            return await self._relay(portal, answer)
+        if isinstance(answer, Done):
+            portal.finished = True
+            client.outbox.add(messages.NO_DATA * describe)
+            client.outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
+            return True
+        portal.rows = open_rows(client, query, answer, portal.bound.result_formats)
+        if describe:
+            client.outbox.add(portal.rows.encoder.description)
+        await self._send_rows(portal, limit)
+        return True
+
+    async def _send_rows(self, portal: Portal, limit: int) -> None:
+        rows, client = portal.rows, self._client
+        assert rows is not None
+        count = await rows.send(client.outbox, limit)
+        if not rows.finished:
+            client.outbox.add(messages.PORTAL_SUSPENDED)
+            return
+        portal.finished = True
+        classification = portal.statement.classification or client.classify(portal.statement.sql)
+        client.outbox.add(messages.command_complete(rows_tag(classification, count)))
+
+    async def _relay(self, portal: Portal, answer: Frames | None) -> bool:
+        """Pass frames on until the statement is complete or its row limit is reached."""
+        query, native, outbox = portal.query, portal.native, self._client.outbox
+        assert query is not None
+        assert native is not None
+        while (frame := await query.next()) is not None:
+            outbox.add(cast(bytes, frame))
+            outbox.soon()
+            if native.max_rows and suspended(cast(bytes, frame)):
+                return True
+            await outbox.room()
+        portal.finished = True
+        if answer is not None and answer.failure is not None:
+            self._client.failed()
+            self._failed = not native.sync
+            return False
+        return True
+
+    async def _resume(self, portal: Portal, limit: int) -> None:
+        client = self._client
+        assert portal.query is not None
+        client.query_id = portal.query.id
+        if portal.frames is not None:
+            self._from_memory(portal, limit)
+        elif portal.rows is not None:
+            await self._make_way(portal)
+            await self._send_rows(portal, limit)
+        else:
+            await self._make_way(portal)
+            assert portal.native is not None
+            portal.native.max_rows = limit
+            await self._relay(portal, None)
+
+    def _from_memory(self, portal: Portal, limit: int) -> None:
+        end = cut_rows(portal.held, limit) if limit else len(portal.held)
+        rows, portal.held = portal.held[:end], portal.held[end:]
+        self._client.outbox.add(rows)
+        portal.finished = not portal.held
+        if portal.held:
+            self._client.outbox.add(messages.PORTAL_SUSPENDED)
+
+    def _again(self, portal: Portal) -> None:
+        """Execute of a portal that has given all it had."""
+        classification = portal.statement.classification
+        kind = classification.kind if classification is not None else StatementKind.QUERY
+        if kind is not StatementKind.QUERY:
+            raise PostgresError("this portal cannot be run again", "55000")
+        self._client.outbox.add(messages.command_complete("SELECT 0"))
+
+    # One query at a time.
+
+    async def _make_way(self, portal: Portal | None) -> None:
+        """Read every other portal that is still running into memory."""
+        for other in self._portals.values():
+            if other is portal or not other.running or other.frames is not None:
+                continue
+            if not (await self._hold(other)):
+                await self._drop(other)
+                raise NotSupported(
+                    f"a portal with more than {HELD_BYTES // 2**20} MiB of rows to come is in the way",
+                    hint="fetch it to its end, or close it, before the next statement",
+                )
+
+    async def _hold(self, portal: Portal) -> bool:
+        if portal.rows is not None:
+            return await portal.rows.hold(HELD_BYTES)
+        query, native = portal.query, portal.native
+        assert query is not None
+        assert native is not None
+        native.max_rows = 0
+        frames: list[bytes] = []
+        size = 0
+        while (frame := cast("bytes | None", await query.next())) is not None:
+            frames.append(frame)
+            size += len(frame)
+            if size > HELD_BYTES:
+                return False
+        portal.frames = frames
+        portal.held = b"".join(frames)
+        return True
+
+    async def _drop_portals(self, *, only_idle: bool) -> None:
+        if not self._portals:
+            return
+        if only_idle and self._client.conversation.transaction is not TransactionStatus.IDLE:
+            return
+        portals, self._portals = list(self._portals.values()), {}
+        for portal in portals:
+            await self._drop(portal)
+
+    async def _drop(self, portal: Portal) -> None:
+        """End what a portal still runs. A client that has read enough ends its query well."""
+        if portal.rows is not None:
+            await portal.rows.close()
+        if portal.query is not None and not portal.finished:
+            portal.finished = True
+            await portal.query.close(EndReason.COMPLETED)

@@ -1,0 +1,128 @@
+"""Arrow batches on their way to a client: pulled one at a time, encoded slice by slice.
+
+Small pieces are encoded where we are; large ones in a thread of the stream's own, while the loop serves
+others and the engine makes the next batch. At most one batch is read ahead, and none behind a row limit.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+from queryflux.frontends.postgres.outbox import Bytes, Outbox
+from queryflux.model.endings import EndReason
+from queryflux.pipeline.face import Query
+from queryflux.runtime.threads import LaneThread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INLINE_VALUES = 4_000
+"""Values that are encoded on the loop: about a millisecond."""
+READ_AHEAD_ROWS = 4_000
+
+
+class Encoder(Protocol):
+    """What wire.postgres.rows.RowEncoder is to us: importing it loads pyarrow."""
+
+    description: bytes
+    columns: int
+
+    def rows_per_slice(self, batch: "pa.RecordBatch") -> int:
+        """Rows of ``batch`` that make a good piece of work."""
+
+    def encode(self, batch: "pa.RecordBatch") -> Bytes:
+        """The DataRow messages of ``batch``."""
+
+
+class RowStream:
+    """The rows of one query. ``close`` in the end, whatever happened."""
+
+    def __init__(self, query: Query, encoder: Encoder) -> None:
+        self.query = query
+        self.encoder = encoder
+        self._batch: pa.RecordBatch | None = None
+        self._at = 0
+        self._ahead: asyncio.Task[object] | None = None
+        self._lane: LaneThread | None = None
+        self._held: list[pa.RecordBatch] | None = None
+        self.finished = False
+
+    async def send(self, outbox: Outbox, limit: int = 0) -> int:
+        """Write up to ``limit`` rows (0: all), and give their number; ``finished`` tells whether that was
+        all. A result that ends exactly at the limit is not known to have ended, as in PostgreSQL."""
+        sent = 0
+        while not limit or sent < limit:
+            batch = self._batch
+            if batch is None:
+                batch = await self._next(outbox, ahead=not limit)
+                if batch is None:
+                    self.finished = True
+                    await self.close()
+                    break
+            count = min(self.encoder.rows_per_slice(batch), batch.num_rows - self._at)
+            if limit:
+                count = min(count, limit - sent)
+            outbox.add(await self._encode(batch.slice(self._at, count)))
+            sent += count
+            self._at += count
+            if self._at >= batch.num_rows:
+                self._batch = None
+            await outbox.room()
+        return sent
+
+    async def _next(self, outbox: Outbox, *, ahead: bool) -> "pa.RecordBatch | None":
+        while True:
+            if self._held is not None:
+                batch = self._held.pop(0) if self._held else None
+            elif self._ahead is not None:
+                outbox.soon()
+                task, self._ahead = self._ahead, None
+                batch = cast("pa.RecordBatch | None", await task)
+            else:
+                outbox.soon()
+                batch = cast("pa.RecordBatch | None", await self.query.next())
+            if batch is None:
+                return None
+            if batch.num_rows:
+                break
+        if ahead and self._held is None and batch.num_rows >= READ_AHEAD_ROWS:
+            self._ahead = asyncio.ensure_future(self._pull())
+        self._batch, self._at = batch, 0
+        return batch
+
+    async def _pull(self) -> object:
+        return await self.query.next()
+
+    async def _encode(self, piece: "pa.RecordBatch") -> Bytes:
+        if piece.num_rows * self.encoder.columns <= INLINE_VALUES:
+            return self.encoder.encode(piece)
+        if self._lane is None:
+            self._lane = LaneThread("postgres-rows")
+        return await self._lane.run(self.encoder.encode, piece)
+
+    async def hold(self, limit: int) -> bool:
+        """Take what is left into memory, so that the conversation is free for another query. False when it
+        is more than ``limit`` bytes; the stream is then broken."""
+        if self._held is not None or self.finished:
+            return True
+        held: list[pa.RecordBatch] = []
+        size = 0
+        while (batch := cast("pa.RecordBatch | None", await self.query.next())) is not None:
+            held.append(batch)
+            size += batch.nbytes
+            if size > limit:
+                return False
+        self._held = held
+        return True
+
+    async def close(self) -> None:
+        """Free the thread and what was read ahead; a query not read to its end is ended by its owner."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if not ahead.done():
+                await self.query.close(EndReason.CLIENT_GONE)
+            await asyncio.gather(ahead, return_exceptions=True)
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            await lane.join()
+        self._batch = None
+        self._held = None if self._held is None else []

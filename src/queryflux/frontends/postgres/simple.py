@@ -1,0 +1,154 @@
+"""The simple query protocol: one message, any number of statements, text results.
+
+Several statements belong together as in PostgreSQL: they run in one transaction, the first error ends them.
+"""
+
+from queryflux.engines.port import TransactionStatus
+from queryflux.frontends.postgres.answers import open_rows, relay, write_reply
+from queryflux.frontends.postgres.client import DIALECT, Client
+from queryflux.frontends.postgres.commands import (
+    CONTROL,
+    SPECIAL,
+    DeallocateCommand,
+    SetCommand,
+    ShowCommand,
+    done_tag,
+    read_command,
+    rows_tag,
+)
+from queryflux.model.errors import QueryFluxError
+from queryflux.model.statement import Statement
+from queryflux.pipeline.face import Classification, Query, StatementKind
+from queryflux.results.answer import Batches, Done, Frames
+from queryflux.wire.postgres import messages
+from queryflux.wire.postgres.native import SimpleQuery
+
+PLAIN = frozenset({"select", "insert", "update", "delete", "values"})
+"""First words, as far as their first six letters, of statements that need no second look."""
+
+
+async def simple_query(client: Client, text: str) -> None:
+    """Run a Query message and answer it, ReadyForQuery included."""
+    client.query_id = ""
+    first = text.find(";")
+    if (first < 0 or first == len(text) - 1) and text[:6].lower() in PLAIN:
+        try:
+            await _one(client, text if first < 0 else text[:first])
+        except QueryFluxError as error:
+            client.report(error)
+    else:
+        await _several(client, text)
+    client.ready()
+
+
+async def _several(client: Client, text: str) -> None:
+    statements = client.pipeline.split(text, DIALECT)
+    if not statements:
+        client.outbox.add(messages.EMPTY_QUERY)
+        return
+    together = len(statements) > 1
+    offset, succeeded = 0, True
+    try:
+        if together:
+            await client.conversation.begin_implicit()
+        for statement in statements:
+            offset = max(text.find(statement, offset), 0)
+            succeeded = await _one(client, statement)
+            if not succeeded:
+                break
+            offset += len(statement)
+    except QueryFluxError as error:
+        succeeded = False
+        client.report(error, offset if together else text.find(statements[0]))
+    if together:
+        try:
+            await client.conversation.sync(not succeeded)
+        except QueryFluxError as error:
+            client.report(error)
+
+
+async def _one(client: Client, text: str) -> bool:
+    """Run one statement. False when the server has told the client of an error; raises any other."""
+    client.query_id = ""
+    classification = None
+    if text[:6].lower() not in PLAIN:
+        classification = client.classify(text)
+        if classification.kind in CONTROL:
+            await control(client, submit(client, text), classification)
+            return True
+        if classification.kind in SPECIAL:
+            return await _special(client, text, classification)
+    return await _run(client, text, classification)
+
+
+def submit(client: Client, text: str) -> Query:
+    """Begin with a statement of the simple protocol."""
+    query = client.conversation.submit(Statement(text, DIALECT, (), SimpleQuery(text, client.upload)))
+    client.query_id = query.id
+    return query
+
+
+async def _special(client: Client, text: str, classification: Classification) -> bool:
+    native = client.native()
+    command = read_command(text, classification)
+    if isinstance(command, SetCommand) and command.name.lower() in ("client_encoding", "names"):
+        client.apply(command)
+    if isinstance(command, DeallocateCommand) and command.name in client.prepared:
+        native = False
+    elif isinstance(command, ShowCommand) and command.name and not client.settings.is_known(command.name):
+        command = None
+    if command is not None and not native:
+        write_reply(client.outbox, client.run_command(command, classification))
+        return True
+    succeeded = await _run(client, text, classification)
+    if succeeded and command is not None:
+        client.follow(command)
+    return succeeded
+
+
+async def control(client: Client, query: Query, classification: Classification) -> None:
+    """BEGIN, COMMIT or ROLLBACK, with the warnings PostgreSQL gives."""
+    kind = classification.kind
+    before = client.conversation.transaction
+    answer = await query.start()
+    tag = answer.tag if isinstance(answer, Done) else kind.name
+    if kind is StatementKind.BEGIN:
+        tag = " ".join(classification.words)
+        if before is not TransactionStatus.IDLE:
+            client.warn("25001", "there is already a transaction in progress")
+        client.settings.begin()
+    else:
+        if before is TransactionStatus.IDLE:
+            client.warn("25P01", "there is no transaction in progress")
+        client.settings.end(committed=tag == "COMMIT")
+        client.renew_session()
+    client.outbox.add(messages.command_complete(tag))
+
+
+async def _run(client: Client, text: str, classification: Classification | None) -> bool:
+    query = submit(client, text)
+    try:
+        answer = await query.start()
+        if isinstance(answer, Frames):
+            if not await relay(query, answer, client.outbox):
+                client.failed()
+                return False
+            return True
+        if isinstance(answer, Done):
+            client.outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
+        else:
+            await _rows(client, query, answer, classification or client.classify(text))
+    except BaseException:
+        await query.close()
+        raise
+    return True
+
+
+async def _rows(client: Client, query: Query, answer: Batches, classification: Classification) -> None:
+    rows = open_rows(client, query, answer, ())
+    try:
+        client.outbox.add(rows.encoder.description)
+        count = await rows.send(client.outbox)
+    finally:
+        await rows.close()
+    client.outbox.add(messages.command_complete(rows_tag(classification, count)))
