@@ -4,6 +4,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tests.contract.engine_suite import EngineSuite, EngineUnderTest, ErrorSampl
 
 Kind = EngineErrorKind
 
-UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+ID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 TABLE = """
 CREATE TABLE sample (id INTEGER NOT NULL, name VARCHAR, amount DECIMAL(12,2));
@@ -52,8 +53,8 @@ TYPES = [
     sample("unnest(['0001-01-01', '9999-12-31']::DATE[])", pa.date32(), date.min, date.max),
     sample("TIME '23:59:59.999999'", pa.time64("us"), time(23, 59, 59, 999999)),
     sample("TIMESTAMP '2024-02-29 12:00:00.000001'", pa.timestamp("us"), datetime(2024, 2, 29, 12, 0, 0, 1)),
-    sample(f"'{UUID}'::UUID", pa.string(), UUID),
-    sample("'{\"a\": 1}'::JSON", pa.string(), '{"a": 1}'),
+    sample(f"unnest(['{ID}', NULL, '{ID}'])::UUID", pa.uuid(), UUID(ID), None, UUID(ID)),
+    sample("'{\"a\": 1}'::JSON", pa.json_(), '{"a": 1}'),
     sample("[1, NULL, 3]", pa.list_(pa.field("l", pa.int32())), [1, None, 3]),
     sample("{'x': 1, 'y': 'b'}", pa.struct([("x", pa.int32()), ("y", pa.string())]), {"x": 1, "y": "b"}),
     sample("MAP {'k': 7}", pa.map_(pa.string(), pa.int32()), [("k", 7)]),

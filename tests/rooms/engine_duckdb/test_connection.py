@@ -16,7 +16,6 @@ from queryflux.config.clusters import ClusterConfig
 from queryflux.engines.duckdb import build, seam
 from queryflux.engines.duckdb.engine import DuckDbEngine
 from queryflux.engines.duckdb.lanes import PARKED_LANES
-from queryflux.engines.duckdb.schema import TYPE_KEY
 from queryflux.engines.duckdb.work import BATCH_ROWS
 from queryflux.engines.port import TransactionStatus
 from queryflux.model.errors import (
@@ -148,8 +147,7 @@ async def test_describe(asking: Asking) -> None:
     described = await shape("SELECT a + $1 AS r, c, $2::DATE AS d, u FROM t WHERE a = $1 AND b = $3")
     assert described.parameter_types == ("bigint", "", "text")
     assert described.schema.names == ["r", "c", "d", "u"]
-    assert described.schema.types == [pa.int64(), pa.decimal128(9, 2), pa.date32(), pa.string()]
-    assert described.schema.field("u").metadata == {TYPE_KEY: b"uuid"}
+    assert described.schema.types == [pa.int64(), pa.decimal128(9, 2), pa.date32(), pa.uuid()]
     assert (await shape("SELECT $1")).schema.types == [pa.string()]
     assert (await shape("INSERT INTO t (a, c) VALUES ($1, $2)")).parameter_types == ("bigint", "numeric(9,2)")
     for sql in ("INSERT INTO t (a) VALUES (1)", "BEGIN", "DROP TABLE t"):
@@ -171,6 +169,14 @@ async def test_described_and_answered_alike(asking: Asking) -> None:
     batch = await answer.next()
     assert batch is not None
     assert batch.schema.equals(answer.schema, check_metadata=True)
+
+
+async def test_many_uuids(asking: Asking) -> None:
+    rows = await asking.rows(
+        "SELECT u, u::VARCHAR FROM (SELECT CASE WHEN i % 3 > 0 THEN uuid() END AS u FROM range(40000) t(i))"
+    )
+    assert len(rows) == 40000
+    assert all((u is None and text is None) or str(u) == text for u, text in rows)
 
 
 async def test_session_state_is_the_clients_own(engine: DuckDbEngine, asking: Asking) -> None:

@@ -38,15 +38,16 @@ class DuckDbBatches(Batches):
             if self._closed:
                 return None
             if self._ready:
-                batch = self._ready.popleft()
-                return batch if batch.schema is self.schema else self._with_schema(batch)
+                return self._ready.popleft()
             if self._ended:
                 return None
             await self._read()
 
     async def _read(self) -> None:
         try:
-            batches, self._ended = await self._running.call(read_more, self._running.lane, self._sql)
+            batches, self._ended = await self._running.call(
+                read_more, self._running.lane, self.schema, self._sql
+            )
         except QueryFluxError:
             self._ended = True
             self._failed()
@@ -55,11 +56,6 @@ class DuckDbBatches(Batches):
         self._ready.extend(batches)
         if self._ended:
             self._running.finish()
-
-    def _with_schema(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        import pyarrow as pa
-
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
     async def close(self) -> None:
         self._closed = True

@@ -1,19 +1,17 @@
-"""DuckDB's types in PostgreSQL's spelling, and what Arrow does not say of a column's type.
+"""DuckDB's types in PostgreSQL's spelling, and as Arrow's canonical extension types where it has one.
 
-DuckDB hands UUID and JSON to Arrow as strings. Their fields carry the metadata ``queryflux.type`` with the
-name of the type, so that a door can tell its client.
+DuckDB hands UUID and JSON to Arrow as strings; here they become ``arrow.uuid`` and ``arrow.json``, so that a
+door can tell its client. (``arrow_lossless_conversion`` would do that too, but makes HUGEINT, which every sum
+of integers is, an opaque type.)
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import duckdb
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-TYPE_KEY = b"queryflux.type"
-_MARKS = {"UUID": b"uuid", "JSON": b"json"}
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 _NAMES = {
     "BOOLEAN": "boolean",
@@ -62,10 +60,54 @@ def typed_nulls(kinds: Iterable[Any]) -> list[Any]:
     return [None if str(kind) == "UNKNOWN" else duckdb.Value(None, kind) for kind in kinds]
 
 
-def marked(schema: "pa.Schema", types: list[Any]) -> "pa.Schema":
-    """The schema with a note on the columns whose type Arrow does not tell."""
+def extended(schema: pa.Schema, types: list[Any]) -> pa.Schema:
+    """The schema with extension types for the columns whose DuckDB type has one."""
     for index, kind in enumerate(types):
-        mark = _MARKS.get(str(kind))
-        if mark is not None:
-            schema = schema.set(index, schema.field(index).with_metadata({TYPE_KEY: mark}))
+        extension = _EXTENSIONS.get(str(kind))
+        if extension is not None and pa.types.is_string(schema.field(index).type):
+            schema = schema.set(index, schema.field(index).with_type(extension))
     return schema
+
+
+def extend(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch as DuckDB gave it, in the schema of ``extended``. The batch itself when there is nothing to
+    do."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type == field.type else _CONVERSIONS[field.type.extension_name](column)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json(column: pa.StringArray) -> pa.Array:
+    return pa.ExtensionArray.from_storage(pa.json_(), column)
+
+
+_NIBBLES = np.zeros(256, np.uint8)
+for _digit, _sign in enumerate("0123456789abcdef"):
+    _NIBBLES[ord(_sign)] = _NIBBLES[ord(_sign.upper())] = _digit
+_TEXT_LENGTH = 36
+_DASHES = (8, 13, 18, 23)
+_ZERO = "00000000-0000-0000-0000-000000000000"
+
+
+def _uuid(column: pa.StringArray) -> pa.Array:
+    """UUIDs from their text, which is always 36 characters long."""
+    texts = pc.fill_null(column, _ZERO) if column.null_count else column
+    _, offsets, data = texts.buffers()
+    start = int(np.frombuffer(offsets, np.int32, 1, texts.offset * 4)[0])
+    letters = np.frombuffer(data, np.uint8, len(texts) * _TEXT_LENGTH, start).reshape(-1, _TEXT_LENGTH)
+    nibbles = _NIBBLES[np.delete(letters, _DASHES, axis=1)]
+    values = pa.py_buffer((nibbles[:, 0::2] << 4 | nibbles[:, 1::2]).tobytes())
+    validity = None
+    if column.null_count:
+        bits = np.packbits(pc.is_valid(column).to_numpy(zero_copy_only=False), bitorder="little")
+        validity = pa.py_buffer(bits.tobytes())
+    storage = pa.Array.from_buffers(pa.binary(16), len(column), [validity, values])
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+
+
+_EXTENSIONS = {"UUID": pa.uuid(), "JSON": pa.json_()}
+_CONVERSIONS: dict[str, Callable[[pa.Array], pa.Array]] = {"arrow.uuid": _uuid, "arrow.json": _json}

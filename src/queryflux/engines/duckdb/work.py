@@ -10,7 +10,7 @@ from queryflux.engines.duckdb.errors import translate
 from queryflux.engines.duckdb.guard import check
 from queryflux.engines.duckdb.lanes import Lane
 from queryflux.engines.duckdb.parameters import bind_values
-from queryflux.engines.duckdb.schema import marked, postgres_name, typed_nulls
+from queryflux.engines.duckdb.schema import extend, extended, postgres_name, typed_nulls
 from queryflux.engines.duckdb.seam import arrow_schema, bind, run, stream
 from queryflux.engines.duckdb.statements import Effect, Parsed, Statements
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
@@ -108,9 +108,9 @@ class Worker:
 
     def _stream(self, lane: Lane, sql: str, values: list[Any] | None, parsed: Parsed) -> Outcome:
         lane.reader, types = stream(lane.cursor, sql, values, BATCH_ROWS)
-        outcome = Outcome(parsed.effect, schema=marked(lane.reader.schema, types))
-        outcome.batches, outcome.ended = read(lane)
-        return outcome
+        schema = extended(lane.reader.schema, types)
+        batches, ended = read(lane, schema)
+        return Outcome(parsed.effect, schema=schema, batches=batches, ended=ended)
 
     def _run(self, lane: Lane, sql: str, values: list[Any] | None, parsed: Parsed) -> Outcome:
         """Anything that may change something: it runs to its end at once, and may yet return rows."""
@@ -124,8 +124,8 @@ class Worker:
             outcome.affected = int(counted[0][0]) if counted else None
             return outcome
         lane.reader = relation.to_arrow_reader(BATCH_ROWS)
-        outcome.schema = marked(lane.reader.schema, relation.types)
-        outcome.batches, outcome.ended = read(lane)
+        outcome.schema = extended(lane.reader.schema, relation.types)
+        outcome.batches, outcome.ended = read(lane, outcome.schema)
         return outcome
 
     def _explained(self, error: QueryFluxError) -> QueryFluxError:
@@ -137,9 +137,9 @@ class Worker:
         return error
 
 
-def read(lane: Lane) -> "tuple[list[pa.RecordBatch], bool]":
-    """The next batch, and whether it was the last. A short batch is surely the last but one: asking again
-    costs nothing and spares the loop a turn."""
+def read(lane: Lane, schema: "pa.Schema") -> "tuple[list[pa.RecordBatch], bool]":
+    """The next batch in ``schema``, and whether it was the last. A short batch is most likely the last:
+    asking again costs nothing and spares the loop a turn."""
     batches: list[pa.RecordBatch] = []
     while lane.reader is not None:
         try:
@@ -147,16 +147,16 @@ def read(lane: Lane) -> "tuple[list[pa.RecordBatch], bool]":
         except StopIteration:
             lane.close_reader()
             return batches, True
-        batches.append(batch)
+        batches.append(extend(batch, schema))
         if batch.num_rows >= BATCH_ROWS or len(batches) > 1:
             return batches, False
     return batches, True
 
 
-def read_more(lane: Lane, sql: str) -> "tuple[list[pa.RecordBatch], bool]":
+def read_more(lane: Lane, schema: "pa.Schema", sql: str) -> "tuple[list[pa.RecordBatch], bool]":
     """``read``, with errors as ours. Raises QueryFluxError."""
     try:
-        return read(lane)
+        return read(lane, schema)
     except (duckdb.Error, OSError, ValueError) as error:
         lane.close_reader()
         raise translate(error, sql) from error
@@ -188,4 +188,4 @@ def _shape(lane: Lane, sql: str) -> Shape:
         bound = bind(lane.cursor, sql, typed_nulls(kind for _, kind in by_number))
     types = ["VARCHAR" if str(kind) in {'"NULL"', "UNKNOWN"} else kind for kind in bound.types]
     schema = arrow_schema(lane.cursor, bound.names, types)
-    return Shape(parameter_types, marked(schema, bound.types))
+    return Shape(parameter_types, extended(schema, bound.types))
