@@ -30,7 +30,11 @@ from queryflux.sql.classify import classify
 from queryflux.sql.split import split
 from tests.kit.scripted import ScriptedEngine, Step
 
-CONTROL = {StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK}
+CONTROL = {
+    StatementKind.BEGIN: "BEGIN",
+    StatementKind.COMMIT: "COMMIT",
+    StatementKind.ROLLBACK: "ROLLBACK",
+}
 ENDINGS = {EndReason.TIMED_OUT: QueryTimedOut}
 
 
@@ -47,9 +51,9 @@ class FakeQuery(Query):
 
     async def start(self) -> Answer:
         talk = self._talk
-        request = EngineRequest(
-            self.id, self._statement.text, talk.session, talk.identity, self._statement.parameters
-        )
+        kind = classify(self._statement.text, "mysql").kind
+        sql = CONTROL.get(kind, self._statement.text)
+        request = EngineRequest(self.id, sql, talk.session, talk.identity, self._statement.parameters)
         try:
             self._answer = await talk.connection.execute(request)
         except QueryFluxError as error:

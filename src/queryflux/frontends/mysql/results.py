@@ -12,9 +12,7 @@ from queryflux.results.answer import Batches, Done, Frames
 from queryflux.wire.mysql import replies
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from queryflux.wire.mysql.rows import RowEncoder
+    from queryflux.wire.mysql.rows import Batch, RowEncoder
 
 
 class ResultWriter:
@@ -54,7 +52,7 @@ class ResultWriter:
         exchange.add(*replies.result_header(encoder.columns, status, deprecate_eof=self._deprecate_eof))
         sent = 0
         while (part := await query.next()) is not None:
-            batch = cast("pa.RecordBatch", part)
+            batch = cast("Batch", part)
             if sent + batch.num_rows > limit:
                 batch = batch.slice(0, limit - sent)
             sent += batch.num_rows
@@ -65,7 +63,7 @@ class ResultWriter:
                 break
         return sent
 
-    async def _piece(self, encoder: "RowEncoder", piece: "pa.RecordBatch") -> None:
+    async def _piece(self, encoder: "RowEncoder", piece: "Batch") -> None:
         sequence = self._exchange.codec.sequence
         if encoder.is_small(piece):
             data, sequence = encoder.encode(piece, sequence)

@@ -24,6 +24,9 @@ SLICE_ROWS = 8192
 SLICE_BYTES = 1 << 20
 """Aims for one slice; a single row may be larger."""
 FEW_ROWS = 16
+Batch = pa.RecordBatch
+"""What doors, which do not know Arrow, call a batch."""
+
 _LARGEST_JOIN = (1 << 31) - 1
 _HEADER = 4
 
