@@ -199,6 +199,7 @@ class Exchange:
         if self.over:
             return
         self._move(Event.ABANDON if reason is EndReason.ABANDONED else Event.CANCEL)
+        self.last_seen = self._around.clock.monotonic()
         try:
             await self._query.cancel(reason)
         finally:
