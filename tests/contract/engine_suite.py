@@ -142,6 +142,13 @@ class Footprint:
             self.tasks > before.tasks or bool(self.threads - before.threads) or self.sockets > before.sockets
         )
 
+    async def restored(self) -> None:
+        """Return when nothing more is there than was then; fail, and say what, when it stays."""
+        deadline = time.monotonic() + PATIENCE
+        while (now := Footprint.now()).exceeds(self):
+            assert time.monotonic() < deadline, f"left behind: {now}, before: {self}"
+            await asyncio.sleep(0.02)
+
 
 class Client:
     """One connection of an engine with the words a test wants to say."""
@@ -230,10 +237,7 @@ class EngineSuite:
             await engine.close()
             await engine.close()
 
-        async def gone() -> bool:
-            return not Footprint.now().exceeds(before)
-
-        await until(gone)
+        await before.restored()
 
     @pytest.fixture
     async def client(self, engine: Engine, subject: EngineUnderTest) -> AsyncIterator[Client]:
@@ -254,7 +258,7 @@ class EngineSuite:
             table = await client.table(sample.sql)
             if table.schema.types != [sample.arrow] or table.column(0).to_pylist() != sample.values:
                 wrong.append((sample.sql, table.schema.types, table.column(0).to_pylist()))
-        assert not wrong
+        assert not wrong, "\n".join(map(str, wrong))
 
     async def test_a_table_is_read(self, client: Client, subject: EngineUnderTest) -> None:
         table = await client.table(f"SELECT id, name, amount FROM {subject.table_sql} ORDER BY id")
@@ -393,11 +397,7 @@ class EngineSuite:
         await client.connection.close()
         await self.running(other, subject, 0)
         await other.close()
-
-        async def gone() -> bool:
-            return not Footprint.now().exceeds(before)
-
-        await until(gone)
+        await before.restored()
 
     async def read_all(self, client: Client, sql: str) -> None:
         """Run and read ``sql``, wherever its engine spends the time."""

@@ -165,7 +165,7 @@ class ByteStream(asyncio.Protocol):
 
         Raises ConnectionError if it is gone.
         """
-        if self._lost is not None:
+        if self._lost is not None or self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the peer has gone") from self._lost
         if self._paused_writing:
             waiter = asyncio.get_running_loop().create_future()
