@@ -1,0 +1,95 @@
+"""Log lines: one per query, collected, written in order, parseable."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from queryflux.model.secret import Secret
+from queryflux.telemetry.logs import MAX_PENDING, JsonFormatter, QueryLine, QueryLog, setup
+from tests.kit.clock import ManualClock
+
+
+def query_line(query_id: str = "q1", **fields: object) -> QueryLine:
+    given = {"user": "ann", "protocol": "TrinoHttp", "queued_ms": 0.0, "ms": 1.5, **fields}
+    return QueryLine(ended_at=0.25, id=query_id, status="Success", reason="completed", **given)  # type: ignore[arg-type]
+
+
+async def test_lines_are_written_together_after_a_moment() -> None:
+    clock, stream = ManualClock(), io.StringIO()
+    log = QueryLog("json", clock, stream)
+    log.add(lambda: query_line("q1"))
+    log.add(lambda: query_line("q2", message='broken "quote"\nand line'))
+    assert stream.getvalue() == ""
+    await clock.advance(1)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["id"] for line in lines] == ["q1", "q2"]
+    assert lines[0]["time"] == "1970-01-01T00:00:00.250Z"
+    assert lines[1]["message"] == 'broken "quote"\nand line'
+    assert "error" not in lines[0]
+
+
+async def test_flush_writes_what_waits_and_nothing_twice() -> None:
+    clock, stream = ManualClock(), io.StringIO()
+    log = QueryLog("console", clock, stream)
+    log.add(lambda: query_line(user="two words"))
+    log.flush()
+    log.flush()
+    await clock.advance(5)
+    assert stream.getvalue() == (
+        '1970-01-01T00:00:00.250Z INFO    query id=q1 status=Success reason=completed user="two words"'
+        " protocol=TrinoHttp queued_ms=0.0 ms=1.5\n"
+    )
+
+
+async def test_a_newline_in_a_name_cannot_forge_a_line() -> None:
+    stream = io.StringIO()
+    log = QueryLog("console", ManualClock(), stream)
+    log.add(lambda: query_line(user="eve\n2027-01-01T00:00:00.000Z INFO    query id=forged"))
+    log.flush()
+    assert stream.getvalue().count("\n") == 1
+
+
+async def test_many_lines_do_not_pile_up() -> None:
+    stream = io.StringIO()
+    log = QueryLog("json", ManualClock(), stream)
+    for _ in range(MAX_PENDING):
+        log.add(query_line)
+    assert stream.getvalue().count("\n") == MAX_PENDING
+
+
+async def test_a_log_that_is_off_keeps_nothing() -> None:
+    clock, stream = ManualClock(), io.StringIO()
+    log = QueryLog("json", clock, stream, enabled=False)
+    log.add(query_line)
+    log.flush()
+    assert stream.getvalue() == ""
+    assert clock.pending == 0
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_secrets_stay_masked_in_both_styles(style: str) -> None:
+    stream, root = io.StringIO(), logging.getLogger()
+    kept, level = root.handlers[:], root.level
+    try:
+        setup(style, "info", stream)
+        logging.getLogger("queryflux.test").warning("password %s of %r", Secret("hunter2"), Secret("hunter2"))
+    finally:
+        root.handlers[:] = kept
+        root.setLevel(level)
+    assert "hunter2" not in stream.getvalue()
+    assert "******" in stream.getvalue()
+
+
+def test_an_exception_is_one_json_line() -> None:
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        record = logging.getLogger().makeRecord("x", logging.ERROR, "f", 1, "failed", (), None)
+        import sys
+
+        record.exc_info = sys.exc_info()
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: boom" in json.loads(line)["exception"]
