@@ -13,6 +13,7 @@ import pyarrow.flight as flight
 import pytest
 
 from queryflux.model.endings import EndReason
+from queryflux.model.errors import ConfigError
 from queryflux.wire.flight import messages as m
 from queryflux.wire.flight.protobuf import Message
 from tests.kit.pki import Authority
@@ -368,6 +369,15 @@ def test_close_with_open_results_transactions_and_idle_clients() -> None:
     with pytest.raises(adbc.Error):
         rows(other, "SELECT 1")
     other.close()
+
+
+def test_a_port_that_is_taken_and_a_certificate_that_is_not_there(served: Serving) -> None:
+    taken = PLAIN.replace("port: 0}", f"port: {served.port('flightSql')}}}", 1)
+    with pytest.raises(ConfigError, match="flightSql listener cannot bind"), serving(taken):
+        pass
+    missing = PLAIN.replace("flightSql: {", "flightSql: {tls: {certFile: /no.pem, keyFile: /no.key}, ")
+    with pytest.raises(ConfigError, match=r"no\.pem"), serving(missing):
+        pass
 
 
 # Credentials.

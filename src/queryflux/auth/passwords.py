@@ -24,7 +24,7 @@ MAX_PASSWORD_BYTES = 1024
 BCRYPT_BYTES = 72
 BCRYPT_ROUNDS = 12
 
-_BCRYPT = re.compile(r"\$2[abxy]?\$(\d\d)\$[./0-9A-Za-z]{53}")
+_BCRYPT = re.compile(r"\$2[abxy]\$(\d\d)\$[./0-9A-Za-z]{53}")
 _BCRYPT_LIKE = re.compile(r"\$2[abxy]?\$")
 
 
@@ -93,11 +93,7 @@ class BcryptPassword(StoredPassword):
         self._stored = Secret(stored)
 
     def accepts(self, password: bytes) -> bool:
-        try:
-            return bcrypt.checkpw(password[:BCRYPT_BYTES], self._stored.reveal().encode())
-        except ValueError:
-            # The library refuses a password with a NUL byte; no stored hash can be of one.
-            return False
+        return bcrypt.checkpw(password[:BCRYPT_BYTES], self._stored.reveal().encode())
 
     def decoy(self, salt: bytes) -> StoredPassword:
         # A well-formed hash of nothing: 53 dots after the same cost.

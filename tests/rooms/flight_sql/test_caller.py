@@ -7,7 +7,7 @@ import pytest
 from queryflux.auth.build import build_authenticator
 from queryflux.auth.port import Authenticator
 from queryflux.config.auth import AuthConfig, StaticUser, StaticUsers
-from queryflux.frontends.flight_sql.caller import identify
+from queryflux.frontends.flight_sql.caller import anonymous, identify
 from queryflux.model.errors import AuthenticationFailed, PlaintextCredentialsRefused
 from queryflux.model.secret import Secret
 
@@ -53,7 +53,6 @@ async def test_basic_on_an_ordinary_call_makes_no_token() -> None:
 @pytest.mark.parametrize(
     "credentials",
     [
-        "",
         basic("anne", "wrong"),
         basic("bob", "pä:ss"),
         basic("", ""),
@@ -84,12 +83,16 @@ async def test_credentials_in_clear_are_refused_unless_allowed() -> None:
     assert (await identify(auth, f"Bearer {token}", encrypted=False, handshake=False))[0] == who
 
 
-async def test_without_credentials() -> None:
-    anonymous = build_authenticator(AuthConfig())
-    who, _ = await identify(anonymous, "", encrypted=False, handshake=False)
+def test_without_credentials() -> None:
+    who = anonymous(build_authenticator(AuthConfig()))
     assert (who.user, who.authenticated) == ("anonymous", False)
-    assert (await identify(static(required=False), "", encrypted=True, handshake=False))[
-        0
-    ].user == "anonymous"
-    claimed, _ = await identify(anonymous, basic("anne", "anything"), encrypted=False, handshake=True)
+    assert anonymous(static(required=False)).user == "anonymous"
+    for auth in (static(), build_authenticator(AuthConfig(required=True))):
+        with pytest.raises(AuthenticationFailed):
+            anonymous(auth)
+
+
+async def test_a_claim_without_a_provider() -> None:
+    auth = build_authenticator(AuthConfig())
+    claimed, _ = await identify(auth, basic("anne", "anything"), encrypted=False, handshake=True)
     assert (claimed.user, claimed.authenticated) == ("anne", False)

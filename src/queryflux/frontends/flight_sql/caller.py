@@ -50,10 +50,15 @@ class Doorkeeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Caller:
         """pyarrow's hook before each call. Raises FlightUnauthenticatedError."""
         handshake = info.method == flight.FlightMethod.HANDSHAKE
+        auth = self._auth()
+        token = None
         try:
             credentials = _credentials(headers.get("authorization", []))
-            work = identify(self._auth(), credentials, encrypted=self._encrypted, handshake=handshake)
-            identity, token = self._bridge.call(work, lambda: False)
+            if credentials:
+                work = identify(auth, credentials, encrypted=self._encrypted, handshake=handshake)
+                identity, token = self._bridge.call(work, lambda: False)
+            else:
+                identity = anonymous(auth)
         except QueryFluxError as error:
             if isinstance(error, AuthenticationFailed):
                 self._failures.inc()
@@ -78,6 +83,13 @@ def _extra(headers: Mapping[str, list[Any]]) -> dict[str, str]:
     }
 
 
+def anonymous(auth: Authenticator) -> VerifiedIdentity:
+    """A client without an authorization header. Raises AuthenticationFailed."""
+    if not auth.methods("").none:
+        raise AuthenticationFailed("credentials are required", hint="log in with a user name and password")
+    return auth.trust("")
+
+
 async def identify(
     auth: Authenticator, credentials: str, *, encrypted: bool, handshake: bool
 ) -> tuple[VerifiedIdentity, str | None]:
@@ -85,12 +97,6 @@ async def identify(
     AuthenticationFailed."""
     scheme, _, value = credentials.partition(" ")
     kind = scheme.lower()
-    if not kind:
-        if not auth.methods("").none:
-            raise AuthenticationFailed(
-                "credentials are required", hint="log in with a user name and password"
-            )
-        return auth.trust(""), None
     if kind == "bearer":
         return await auth.verify_bearer(value.strip(), encrypted=encrypted), None
     if kind != "basic":
