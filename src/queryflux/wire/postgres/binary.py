@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from queryflux.wire.postgres import moments
+from queryflux.wire.postgres import moments, nested
 from queryflux.wire.postgres import text as text_format
 from queryflux.wire.postgres.cells import (
     PREFIX,
@@ -17,6 +17,7 @@ from queryflux.wire.postgres.cells import (
     Spans,
     concatenate,
     nulls_of,
+    prefixes,
     records,
     settle,
     slots,
@@ -54,7 +55,7 @@ def encode(array: pa.Array) -> Cell:
         case Kind.ARRAY:
             return _arrays(plain, ELEMENT_OF[oid])
         case Kind.JSON:
-            return text_format.encode(array, "UTC")
+            return nested.encode(array, "UTC")
     return _ENCODERS[kind](plain)
 
 
@@ -220,7 +221,7 @@ def _numerics(limbs: Numbers, negative: Mask, scale: int, nulls: Mask | None) ->
 
 
 def _arrays(array: pa.Array, element: int) -> Cell:
-    offsets, values, nulls = text_format.flat_list(array)
+    offsets, values, nulls = nested.flat_list(array)
     sizes = np.diff(offsets)
     head = np.dtype([(name, ">i4") for name in ("dimensions", "nulls", "element", "size", "bound")])
     rows = len(array)
@@ -256,8 +257,7 @@ def _elements(values: pa.Array) -> tuple[Numbers, Numbers]:
         pieces: list[Cell] = [Slots(_wide(cell.data), cell.sizes)]
         sizes: Any = cell.sizes
     else:
-        prefix = slots(records(rows), cell.lengths, cell.nulls)
-        pieces = [Slots(_wide(prefix.data), PREFIX), cell]
+        pieces = [Slots(_wide(prefixes(cell).data), PREFIX), cell]
         sizes = cell.lengths + PREFIX
     ends = np.concatenate([[0], np.cumsum(np.broadcast_to(np.asarray(sizes), (rows,)))]).astype(np.int64)
     return np.frombuffer(concatenate(pieces, rows), np.uint8), ends

@@ -71,6 +71,12 @@ def slots(made: Numbers, sizes: "Numbers | int", nulls: Mask | None) -> Slots:
     return Slots(made.view(np.uint8).reshape(len(made), made.dtype.itemsize), used)
 
 
+def prefixes(cell: Spans) -> Slots:
+    """The length prefixes of spans, alone."""
+    made = slots(records(len(cell.lengths)), cell.lengths, cell.nulls)
+    return Slots(made.data, PREFIX)
+
+
 def settle(cell: Cell) -> Cell:
     """Spans of short values as slots."""
     if isinstance(cell, Slots):
@@ -119,8 +125,7 @@ def assemble(cells: Sequence[Cell], rows: int) -> memoryview:
         if isinstance(cell, Slots):
             segment.append(cell)
             continue
-        made = records(rows)
-        segment.append(slots(made, cell.lengths, cell.nulls))
+        segment.append(prefixes(cell))
         pieces += [_side_by_side(segment, rows), cell]
         segment = []
     if segment:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from queryflux.wire.postgres import binary, text
+from queryflux.wire.postgres import binary, nested
 from queryflux.wire.postgres.cells import assemble
 from queryflux.wire.postgres.columns import columns
 from queryflux.wire.postgres.constants import BINARY_FORMAT
@@ -38,7 +38,7 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch) -> memoryview:
         """The DataRow messages of ``batch``."""
         cells = [
-            binary.encode(array) if code == BINARY_FORMAT else text.encode(array, self._zone)
+            binary.encode(array) if code == BINARY_FORMAT else nested.encode(array, self._zone)
             for array, code in zip(batch.columns, self._formats, strict=True)
         ]
         return assemble(cells, batch.num_rows)
