@@ -94,7 +94,8 @@ def codec_of(settings: Settings) -> str:
     """Python's name for the client encoding in which statements travel."""
     for name, value in settings:
         if name == "client_encoding":
-            return _CODECS.get(value.upper().replace("-", ""), "utf-8")
+            word = "".join(char for char in value.upper() if char.isalnum() or char == "_")
+            return _CODECS.get(word, "utf-8")
     return "utf-8"
 
 

@@ -246,7 +246,8 @@ def _only_on(key: str, value: str) -> str:
 
 
 def _encoding(key: str, value: str) -> str:
-    word = value.strip().lower().replace("-", "").replace("_", "")
+    # As PostgreSQL reads names of encodings: letters and digits alone count (asyncpg sends 'utf-8' in quotes).
+    word = "".join(char for char in value.lower() if char.isalnum())
     if word not in _UTF8:
         raise PostgresError(
             f'client encoding "{value}" is not supported', "0A000", hint="set client_encoding to UTF8"
