@@ -246,7 +246,7 @@ def _only_on(key: str, value: str) -> str:
 
 
 def _encoding(key: str, value: str) -> str:
-    # As PostgreSQL reads names of encodings: letters and digits alone count (asyncpg sends 'utf-8' in quotes).
+    # As PostgreSQL reads them: only letters and digits count (asyncpg sends 'utf-8', quotes and all).
     word = "".join(char for char in value.lower() if char.isalnum())
     if word not in _UTF8:
         raise PostgresError(
