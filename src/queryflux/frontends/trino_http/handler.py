@@ -19,7 +19,7 @@ from queryflux.model.errors import InternalError, QueryFluxError
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.ids import QueryIds
 from queryflux.model.statement import Session, Statement
-from queryflux.pipeline.face import Pipeline
+from queryflux.pipeline.face import Pipeline, StatementKind
 from queryflux.wire.http1 import Request
 from queryflux.wire.trino import headers as names
 from queryflux.wire.trino.documents import Stats, results
@@ -108,7 +108,7 @@ class Handler:
         kind = self._pipeline.classify(text, DIALECT).kind
         if kind in OURS:
             asked = Asked(text, identity, session, headers.get(names.PREPARED_STATEMENT, ""), transaction)
-            outcome = await self._ours(asked)
+            outcome = await self._ours(asked, kind)
             if isinstance(outcome, Reply):
                 return outcome
             text, prepared = outcome.text, outcome.prepared
@@ -128,17 +128,20 @@ class Handler:
             return None
         return self._registry.transaction(named, identity)
 
-    async def _ours(self, asked: Asked) -> "Reply | Instead":
+    async def _ours(self, asked: Asked, kind: StatementKind) -> Reply | Instead:
         """The reply to a statement about the session; what is to be run instead, if it is not ours after
         all."""
         base = self._addresses.base(asked.session.extra)
         query_id = self._own_id()
         try:
-            kind = self._pipeline.classify(asked.text, DIALECT).kind
             outcome = await self._local.answer(asked, kind)
         except QueryFluxError as error:
-            return Reply(200, _failed(query_id, base, error, asked.text))
-        return outcome if isinstance(outcome, Instead) else self._told(query_id, base, outcome)
+            outcome = Outcome(error=error)
+        if isinstance(outcome, Instead):
+            return outcome
+        if outcome.error is not None:
+            return Reply(200, _failed(query_id, base, outcome.error, asked.text), outcome.headers)
+        return self._told(query_id, base, outcome)
 
     def _told(self, query_id: str, base: bytes, outcome: Outcome) -> Reply:
         body = results(

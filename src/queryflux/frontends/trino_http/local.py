@@ -78,9 +78,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was answered here: an update or rows, and headers that change the client's session."""
+    """What was answered here: an update, rows or an error, and headers that change the client's session."""
 
     update: Update | None = None
+    error: QueryFluxError | None = None
     columns: bytes | None = None
     rows: tuple[bytes, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
@@ -179,18 +180,19 @@ class Local:
         transaction = asked.transaction
         if transaction is None:
             raise TrinoError("NOT_IN_TRANSACTION", "No transaction in progress")
-        failed = not self._registry.is_open(transaction)
+        aborted = not self._registry.is_open(transaction)
         transaction.conversation.session = asked.session
+        cleared = ((names.CLEAR_TRANSACTION_ID, "true"),)
         try:
             await self._run(transaction.conversation, asked.text)
+        except QueryFluxError as error:
+            return Outcome(error=error, headers=cleared)
         finally:
             self._registry.end_transaction(transaction)
-        if failed and kind is StatementKind.COMMIT:
-            raise TrinoError(
-                "TRANSACTION_ALREADY_ABORTED",
-                "Current transaction has already been aborted; it was rolled back",
-            )
-        return Outcome(Update(kind.name), headers=((names.CLEAR_TRANSACTION_ID, "true"),))
+        if aborted and kind is StatementKind.COMMIT:
+            told = "Current transaction has already been aborted; it was rolled back"
+            return Outcome(error=TrinoError("TRANSACTION_ALREADY_ABORTED", told), headers=cleared)
+        return Outcome(Update(kind.name), headers=cleared)
 
     async def _run(self, conversation: Conversation, text: str) -> None:
         query = conversation.submit(Statement(text, DIALECT))
