@@ -70,7 +70,7 @@ class MetadataRun(Query):
         protocol itself."""
         if talk.pinned is not None and talk.speaks() is talk.session.protocol:
             return None
-        question = recognise(statement.text, statement.dialect)
+        question = recognise(statement.text, statement.dialect, statement.parameters)
         if question is None:
             return None
         try:
@@ -82,14 +82,13 @@ class MetadataRun(Query):
         return cls(talk, question, likely.engine, likely.member.name)
 
     async def start(self) -> Answer:
-        from queryflux.metadata.answer import answer
+        from queryflux.metadata.answer import answer, forget
         from queryflux.results.held import HeldTable
 
+        self._talk.pipeline.forget_catalog = forget
         table = await answer(self._question, self._engine, self._talk.session, self._talk.identity)
         if self._cancelled:
             raise QueryCancelled("the metadata query was cancelled")
-        if table is None:
-            return Done(self._question.tag)
         self._answer = HeldTable(table)
         return self._answer
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from queryflux.admission.slots import Admission
-from queryflux.engines.port import ConnectionSpec, EngineRequest
+from queryflux.engines.port import ConnectionSpec, Engine, EngineRequest
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import EngineUnavailable, NotConfigured, QueryFluxError, ShuttingDown
 from queryflux.model.identity import VerifiedIdentity
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 DEFAULT_MAX_STATEMENT_BYTES = 16 * 1024 * 1024
 
 
+def _nothing_kept(engine: Engine) -> None:
+    """No catalog question was asked yet."""
+
+
 class QueryPipeline(Pipeline):
     """Everything between the doors and the engines."""
 
@@ -52,6 +57,8 @@ class QueryPipeline(Pipeline):
         self.stages: tuple[Stage, ...] = STAGES
         self.health = Health(self.admission, clock, metrics, self.tasks)
         self.running: dict[str, Run] = {}
+        self.forget_catalog: Callable[[Engine], None] = _nothing_kept
+        """Called when a statement has changed tables; the metadata room's own once it has been asked."""
         self._talks: set[Talk] = set()
         self._generation: Generation | None = None
         self._draining = False

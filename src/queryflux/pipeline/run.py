@@ -36,6 +36,8 @@ from queryflux.results.answer import Answer, Batches, Done, Frames
 from queryflux.routing.chain import NoGroup, RoutingDenied
 from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
+from queryflux.sql.classify import classify
+from queryflux.sql.kinds import StatementKind
 from queryflux.sql.translate import Translation
 
 if TYPE_CHECKING:
@@ -159,10 +161,16 @@ class Run(Query):
         assert self.answer is not None
         if isinstance(self.answer, Done):
             self.rows = self.answer.rows or 0
+            self._note_changed_tables()
             await self.end(EndReason.COMPLETED, None)
         else:
             self._streams = isinstance(self.answer, Batches)
         return self.answer
+
+    def _note_changed_tables(self) -> None:
+        kind = classify(self.statement.text, self.statement.dialect).kind
+        if kind is StatementKind.DDL and self.target is not None:
+            self.talk.pipeline.forget_catalog(self.target.engine)
 
     async def next(self) -> "pa.RecordBatch | object | None":
         answer = self.answer
