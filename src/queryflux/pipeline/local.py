@@ -11,7 +11,7 @@ from queryflux.model.endings import EndReason
 from queryflux.model.errors import QueryCancelled, QueryFluxError
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Query
-from queryflux.results.answer import Answer, Done, Shape
+from queryflux.results.answer import Answer, Shape
 from queryflux.sql.kinds import StatementKind
 
 if TYPE_CHECKING:
