@@ -23,9 +23,10 @@ RESULTS = Path(__file__).parent / "results"
 
 def programs() -> dict[str, ModuleType]:
     """Every benchmark by its id, in order of the ids."""
-    names = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name.startswith("p")]
-    found = [importlib.import_module(f"bench.{name}") for name in sorted(names)]
-    return {module.ID: module for module in found if hasattr(module, "ID")}
+    names = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__"]
+    found = [importlib.import_module(f"bench.{name}") for name in names]
+    known = {module.ID: module for module in found if hasattr(module, "ID")}
+    return dict(sorted(known.items(), key=lambda item: (len(item[0]), item[0])))
 
 
 def machine() -> dict[str, object]:
