@@ -41,7 +41,7 @@ FENCES: dict[str, set[str]] = {
     "uvicorn": {"controlplane", "worker", "studio", "app"},
     "prometheus_client": {"telemetry"},
     "bcrypt": {"auth"},
-    "re2": {"routing"},
+    "re2": {"routing", "metadata"},
     "yaml": {"config"},
 }
 

@@ -6,6 +6,7 @@ _PG_TYPE_NAMES = {"INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE":
 _PG_FUNCTIONS = {
     exp.CurrentTimestamp: "current_timestamp",
     exp.CurrentDate: "current_date",
+    exp.CurrentVersion: "version",
     exp.CurrentSchema: "current_schema",
     exp.TimestampTrunc: "date_trunc",
     exp.DateTrunc: "date_trunc",
@@ -64,20 +65,21 @@ def _postgres_name(item: exp.Expr) -> str:
         return ""
     if isinstance(item, exp.Unnest | exp.Explode | exp.ExplodingGenerateSeries):
         return ""
-    return _derived(item) or "?column?"
+    return derived_name(item) or "?column?"
 
 
-def _derived(item: exp.Expr) -> str:
+def derived_name(item: exp.Expr) -> str:
+    """The name that PostgreSQL derives from an expression; empty for ``?column?``."""
     if isinstance(item, exp.Column | exp.Alias | exp.Dot):
         return item.alias_or_name
     if isinstance(item, exp.Cast):
         kind = item.to.sql(dialect="postgres").split("(")[0]
-        return _derived(item.this) or _PG_TYPE_NAMES.get(kind, kind.lower())
+        return derived_name(item.this) or _PG_TYPE_NAMES.get(kind, kind.lower())
     if isinstance(item, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.Paren):
-        return _derived(item.this)
+        return derived_name(item.this)
     if isinstance(item, exp.Subquery):
         inner = _first_select(item)
-        return _derived(inner.expressions[0]) if inner is not None and inner.expressions else ""
+        return derived_name(inner.expressions[0]) if inner is not None and inner.expressions else ""
     if isinstance(item, exp.Case):
         return "case"
     if isinstance(item, exp.Boolean):

@@ -1,0 +1,252 @@
+"""Answers to questions about the catalog, from an engine's own list of tables and columns.
+
+The list is asked for at most every ``FRESH_SECS`` seconds, by one caller for all that wait. A query runs in a
+thread of its own, so that no catalog is too large for the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from queryflux.engines.port import Engine
+from queryflux.metadata.listing import Listing, listing_of
+from queryflux.metadata.recognise import MetadataQuery
+from queryflux.metadata.session import SessionValues
+from queryflux.metadata.show import Shown, is_show, shown, words_of
+from queryflux.metadata.store import CatalogStore, arrow_schema, arrow_table
+from queryflux.metadata.types import parse
+from queryflux.model.errors import EngineError, EngineErrorKind
+from queryflux.model.identity import VerifiedIdentity
+from queryflux.model.protocol import ClientProtocol
+from queryflux.model.statement import Session
+from queryflux.results.answer import Shape
+from queryflux.runtime.threads import LaneThread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FRESH_SECS = 5.0
+MAX_STORES = 8
+T = TypeVar("T")
+_NOT_FOUND = {"mysql": (1146, "42S02"), "postgres": (None, "42P01")}
+
+
+@dataclass
+class _EngineCatalog:
+    """What is kept of one engine."""
+
+    listed_at: float = float("-inf")
+    listing: Listing | None = None
+    asking: "asyncio.Task[Listing] | None" = None
+    stores: dict[Any, CatalogStore] = field(default_factory=dict)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_catalogs: WeakKeyDictionary[Engine, _EngineCatalog] = WeakKeyDictionary()
+
+
+async def answer(
+    question: MetadataQuery, engine: Engine, session: Session, identity: VerifiedIdentity
+) -> "pa.Table":
+    """The rows that ``question`` asks for. Raises EngineError (no such table, not supported), SqlSyntaxError,
+    InvalidRequest, NotSupported, and what the engine's ``tables`` and ``columns`` raise."""
+
+    def run(store: CatalogStore, listing: Listing) -> "pa.Table":
+        sql, made = _resolve(question, store, listing)
+        return made if made is not None else store.run(sql, [item.value for item in question.parameters])
+
+    return await _with_store(question, engine, session, identity, run)
+
+
+async def shape(
+    question: MetadataQuery, engine: Engine, session: Session, identity: VerifiedIdentity
+) -> Shape:
+    """Columns and parameter types of ``question``. Raises as ``answer``."""
+
+    def run(store: CatalogStore, listing: Listing) -> Shape:
+        sql, made = _resolve(question, store, listing)
+        if made is not None:
+            return Shape((), made.schema)
+        query = store.compile(sql)
+        return Shape(query.parameter_types, arrow_schema(query.columns))
+
+    return await _with_store(question, engine, session, identity, run)
+
+
+def forget(engine: Engine) -> None:
+    """Ask the engine again next time: its tables have changed."""
+    known = _catalogs.get(engine)
+    if known is not None:
+        known.listed_at = float("-inf")
+
+
+async def _with_store(
+    question: MetadataQuery,
+    engine: Engine,
+    session: Session,
+    identity: VerifiedIdentity,
+    run: Callable[[CatalogStore, Listing], T],
+) -> T:
+    known = _catalogs.setdefault(engine, _EngineCatalog())
+    listing = await _listing(engine, known)
+    async with known.turn:
+        running: list[CatalogStore] = []
+
+        def work() -> T:
+            values = _values(question.dialect, session, identity, listing)
+            store = _store(known, listing, values)
+            running.append(store)
+            return run(store, listing)
+
+        thread = LaneThread("catalog")
+        done = thread.submit(work)
+        thread.close()
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            for store in running:
+                store.interrupt()
+            raise
+        finally:
+            # The store belongs to the thread until it has ended.
+            await asyncio.wait([done])
+            await thread.join()
+
+
+async def _listing(engine: Engine, known: _EngineCatalog) -> Listing:
+    loop = asyncio.get_running_loop()
+    if known.listing is not None and loop.time() - known.listed_at < FRESH_SECS:
+        return known.listing
+    if known.asking is None:
+        known.asking = loop.create_task(_ask(engine), name=f"catalog of {engine.name}")
+        known.asking.add_done_callback(lambda task: _told(known, task, loop.time()))
+    return await asyncio.shield(known.asking)
+
+
+async def _ask(engine: Engine) -> Listing:
+    return listing_of(await engine.tables(), await engine.columns())
+
+
+def _told(known: _EngineCatalog, task: "asyncio.Task[Listing]", now: float) -> None:
+    known.asking = None
+    if task.cancelled() or task.exception() is not None:
+        return
+    listing = task.result()
+    known.listed_at = now
+    if listing != known.listing:
+        known.listing = listing
+        known.stores = {}
+
+
+def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing: Listing) -> SessionValues:
+    part = listing.within(session.catalog)
+    trino = session.protocol is ClientProtocol.TRINO_HTTP
+    usual = session.database if trino or dialect == "mysql" else part.default_schema(session.database)
+    catalogs = part.catalogs
+    database = session.catalog or (catalogs[0] if catalogs else "queryflux")
+    path = tuple(name.strip().strip('"') for name in session.extra.get("search_path", "").split(","))
+    return SessionValues(
+        dialect=dialect,
+        user=identity.user,
+        database=database,
+        schema=usual or "",
+        catalog=session.catalog.lower() if session.catalog and trino else None,
+        search_path=tuple(name for name in path if name and name != "$user") or ((usual,) if usual else ()),
+        peer=session.peer,
+        extra=session.extra if dialect in ("postgres", "mysql") else {},
+    )
+
+
+def _store(known: _EngineCatalog, listing: Listing, values: SessionValues) -> CatalogStore:
+    """The store for such a client; one that is new takes the place of the oldest."""
+    key = (
+        listing is known.listing,
+        values.dialect,
+        values.user,
+        values.database,
+        values.schema,
+        values.search_path,
+    )
+    store = known.stores.pop(key, None)
+    if store is None:
+        part = listing if values.dialect == "trino" else listing.within(values.database)
+        store = CatalogStore(part, values)
+        while len(known.stores) >= MAX_STORES:
+            del known.stores[next(iter(known.stores))]
+    store.values = values
+    known.stores[key] = store
+    return store
+
+
+def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> tuple[str, "pa.Table | None"]:
+    """The SELECT to run, or the answer itself where no SELECT gives it."""
+    words = words_of(question.text, question.dialect)
+    if words[0].upper() in ("SELECT", "WITH", "(") or not is_show(words, question.dialect):
+        return question.text, None
+    wanted = shown(question.text, question.dialect, store.values)
+    if wanted.table is None:
+        return wanted.sql, None
+    entry = _find(listing, wanted)
+    if entry is None:
+        raise _no_table(question.dialect, wanted)
+    if wanted.create:
+        return "", _definition(question.dialect, entry)
+    return wanted.sql, None
+
+
+def _find(listing: Listing, wanted: Shown) -> Any:
+    assert wanted.table is not None
+    catalog, schema, name = (part.lower() for part in wanted.table)
+    for table, columns in listing.tables:
+        there = (not catalog or table.catalog.lower() == catalog) and (
+            not schema or table.schema.lower() == schema
+        )
+        if there and table.name.lower() == name:
+            return table, columns
+    return None
+
+
+def _no_table(dialect: str, wanted: Shown) -> EngineError:
+    assert wanted.table is not None
+    name = ".".join(part for part in wanted.table if part)
+    number, state = _NOT_FOUND.get(dialect, (None, ""))
+    message = f"Table '{name}' doesn't exist" if dialect == "mysql" else f"Table '{name}' does not exist"
+    kind = EngineErrorKind.TABLE_NOT_FOUND
+    return EngineError(message, kind=kind, number=number, sqlstate=state, name="TABLE_NOT_FOUND")
+
+
+def _definition(dialect: str, entry: Any) -> "pa.Table":
+    """SHOW CREATE TABLE or VIEW: names and types, which is all that is known."""
+    table, columns = entry
+    view = table.kind == "view"
+    what = "View" if view else "Table"
+    lines = []
+    for column in columns:
+        kind = parse(column.type_name)
+        null = "" if column.nullable else " NOT NULL"
+        if dialect == "mysql":
+            lines.append(f"  {_tick(column.name)} {kind.mysql}{null or ' DEFAULT NULL'}")
+        else:
+            lines.append(f"   {_quoted(column.name)} {kind.trino}{null}")
+    body = ",\n".join(lines)
+    if dialect == "mysql":
+        text = f"CREATE {what.upper()} {_tick(table.name)} (\n{body}\n)"
+        names = [(what, "text"), (f"Create {what}", "text")]
+        row = [table.name, text]
+        if view:
+            names += [("character_set_client", "text"), ("collation_connection", "text")]
+            row += ["utf8mb4", "utf8mb4_0900_ai_ci"]
+        return arrow_table(names, [row])
+    full = ".".join(map(_quoted, (table.catalog, table.schema, table.name)))
+    return arrow_table([(f"Create {what}", "text")], [[f"CREATE {what.upper()} {full} (\n{body}\n)"]])
+
+
+def _tick(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _quoted(name: str) -> str:
+    plain = name.replace("_", "a").isalnum() and name == name.lower() and not name[0].isdigit()
+    return name if plain else '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,65 @@
+"""What an engine says it has, in the order that catalogs show it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from queryflux.engines.port import ColumnRef, TableRef
+
+SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog", "pg_toast", "sys", "performance_schema"})
+"""Engines' own catalogs: each protocol has its own in their place."""
+_USUAL_SCHEMAS = ("public", "main", "default")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Tables and views with their columns, sorted by catalog, schema and name."""
+
+    tables: tuple[tuple[TableRef, tuple[ColumnRef, ...]], ...]
+
+    @property
+    def catalogs(self) -> list[str]:
+        """Names of catalogs, in order."""
+        return list(dict.fromkeys(table.catalog for table, _ in self.tables))
+
+    @property
+    def schemas(self) -> list[tuple[str, str]]:
+        """Catalogs and schemas, in order."""
+        return list(dict.fromkeys((table.catalog, table.schema) for table, _ in self.tables))
+
+    def within(self, catalog: str | None) -> "Listing":
+        """The part in one catalog, by any case; all of it when the engine has no such catalog."""
+        wanted = (catalog or "").lower()
+        part = tuple(entry for entry in self.tables if entry[0].catalog.lower() == wanted)
+        return Listing(part) if part else self
+
+    def default_schema(self, wanted: str | None) -> str:
+        """The schema that an unqualified name means: the client's, else the only one or a usual one, else
+        none (empty)."""
+        names = list(dict.fromkeys(schema for _, schema in self.schemas))
+        by_lower = {name.lower(): name for name in names}
+        for candidate in (wanted, *_USUAL_SCHEMAS):
+            if candidate and candidate.lower() in by_lower:
+                return by_lower[candidate.lower()]
+        return names[0] if len(names) == 1 else (wanted or "")
+
+
+def listing_of(tables: Iterable[TableRef], columns: Iterable[ColumnRef]) -> Listing:
+    """Put tables and columns together. Columns of tables that are not listed are left out."""
+    found: dict[tuple[str, str, str], list[ColumnRef]] = {}
+    for column in columns:
+        table = column.table
+        found.setdefault((table.catalog, table.schema, table.name), []).append(column)
+    kept = sorted(
+        (table for table in tables if table.schema.lower() not in SYSTEM_SCHEMAS),
+        key=lambda table: (table.catalog, table.schema, table.name),
+    )
+    return Listing(
+        tuple(
+            (table, tuple(sorted(found.get((table.catalog, table.schema, table.name), ()), key=_position)))
+            for table in kept
+        )
+    )
+
+
+def _position(column: ColumnRef) -> int:
+    return column.position
