@@ -97,6 +97,7 @@ async def _with_store(
         def work() -> T:
             values = _values(question.dialect, session, identity, listing)
             store = _store(known, listing, values)
+            store.begin()
             running.append(store)
             return run(store, listing)
 
@@ -108,11 +109,11 @@ async def _with_store(
         except asyncio.CancelledError:
             for store in running:
                 store.interrupt()
+            await asyncio.wait([done])
+            done.exception()  # nobody else will look at it
             raise
         finally:
-            # The store belongs to the thread until it has ended.
-            await asyncio.wait([done])
-            await thread.join()
+            await thread.join()  # the store belongs to the thread until it has ended
 
 
 async def _listing(engine: Engine, known: _EngineCatalog) -> Listing:

@@ -59,6 +59,7 @@ class CatalogStore:
         self._made: set[str] = set()
         self._compiled: TextCache[LiteQuery] = TextCache(1 << 20, 256 << 10)
         self._deadline = 0.0
+        self._stopped = False
         functions = {
             **plain_functions(),
             **session_functions(lambda: self.values),
@@ -84,7 +85,11 @@ class CatalogStore:
         database.set_progress_handler(self._over_deadline, _OPCODES_BETWEEN_CHECKS)
 
     def _over_deadline(self) -> int:
-        return int(time.monotonic() > self._deadline)
+        return int(self._stopped or time.monotonic() > self._deadline)
+
+    def begin(self) -> None:
+        """A new query: what stopped the last one does not stop it."""
+        self._stopped = False
 
     def compile(self, text: str) -> LiteQuery:
         """A query of the client's dialect. Raises SqlSyntaxError, EngineError, NotSupported."""
@@ -95,7 +100,8 @@ class CatalogStore:
         return known
 
     def interrupt(self) -> None:
-        """Stop the query that runs, from any thread."""
+        """Stop the query that runs or is about to, from any thread."""
+        self._stopped = True
         self._database.interrupt()
 
     def close(self) -> None:
