@@ -97,7 +97,6 @@ class Client:
     def transaction(self) -> str:
         return str(self.connection.transaction.value)
 
-    @property
     def holds(self) -> bool:
         """Whether a server connection is held."""
         return self.connection.link is not None
@@ -346,7 +345,7 @@ async def test_a_batch_keeps_its_connection_until_sync(engine: PostgresEngine, c
     assert await other.scalar("SELECT count(*) FROM batch") == "2"
     await client.ask(extended("INSERT INTO batch VALUES (4)", sync=False))
     await client.ask(extended("INSERT INTO batch VALUES (5)", sync=True))
-    assert not client.holds
+    assert not client.holds()
     assert await other.scalar("SELECT count(*) FROM batch") == "4"
     await other.simple("DROP TABLE batch")
     await other.close()
@@ -358,7 +357,7 @@ async def test_describe_in_the_midst_of_a_batch(client: Client) -> None:
     assert isinstance(shape.native, bytes)
     assert read([shape.native]).kinds == "tT"
     await client.ask(extended("SELECT 2", sync=True))
-    assert not client.holds
+    assert not client.holds()
 
 
 async def test_describe(client: Client) -> None:
@@ -371,7 +370,7 @@ async def test_describe(client: Client) -> None:
     with pytest.raises(EngineError) as caught:
         await client.connection.describe(client.request(DescribeStatement("SELECT * FROM nowhere", ())))
     assert caught.value.sqlstate == "42P01"
-    assert not client.holds
+    assert not client.holds()
 
 
 async def test_a_portal_gives_rows_as_they_are_asked_for(client: Client) -> None:
@@ -391,7 +390,7 @@ async def test_a_portal_gives_rows_as_they_are_asked_for(client: Client) -> None
     assert rest.kinds == "DDC"
     assert client.transaction == "open"
     await client.simple("COMMIT")
-    assert not client.holds
+    assert not client.holds()
 
 
 async def test_a_portal_ends_with_its_transaction(client: Client) -> None:
@@ -399,14 +398,14 @@ async def test_a_portal_ends_with_its_transaction(client: Client) -> None:
     frame = await answer.next()
     assert isinstance(frame, bytes)
     assert read([frame]).kinds == "DDs"
-    assert not client.holds
+    assert not client.holds()
     assert await answer.next() is None
     answer = await client.start(extended("SELECT generate_series(1, 5)", max_rows=2, sync=False))
     assert await answer.next()
-    assert client.holds
+    assert client.holds()
     await answer.close()
     await client.connection.sync()
-    assert not client.holds
+    assert not client.holds()
     with pytest.raises(QueryCancelled):
         await answer.next()
 
@@ -462,7 +461,7 @@ async def test_session_state_pins_and_is_reset(engine: PostgresEngine) -> None:
     ):
         client = Client(engine)
         await client.simple(statement)
-        assert client.holds, statement
+        assert client.holds(), statement
         assert await client.scalar(question) == dirty
         await client.close()
         assert engine.pool.idle == engine.pool.count == 1
@@ -474,9 +473,9 @@ async def test_session_state_pins_and_is_reset(engine: PostgresEngine) -> None:
 
 async def test_discard_all_frees_a_pinned_connection(engine: PostgresEngine, client: Client) -> None:
     await client.simple("SET work_mem = '7MB'")
-    assert client.holds
+    assert client.holds()
     await client.simple("DISCARD ALL")
-    assert not client.holds
+    assert not client.holds()
     assert await client.scalar("SHOW work_mem") == "4MB"
 
 
@@ -491,10 +490,10 @@ async def test_tracked_settings_follow_the_client(engine: PostgresEngine) -> Non
         assert await b.scalar("SELECT date '2024-02-01'") == "01.02.2024"
         assert await a.scalar("SELECT date '2024-02-01'") == "2024-02-01"
     assert await a.scalar("SHOW search_path") == '"x y",public'
-    assert not a.holds
+    assert not a.holds()
     await a.simple("SET extra_float_digits = 3")
     await a.simple("SET TIME ZONE 'Europe/Paris'")
-    assert not a.holds
+    assert not a.holds()
     assert await b.scalar("SHOW TimeZone") == "UTC"
     assert await a.scalar("SHOW TimeZone") == "Europe/Paris"
     assert await a.scalar("SHOW extra_float_digits") == "3"
@@ -566,7 +565,7 @@ async def test_copy_in(copied: Client, kind: str) -> None:
     assert isinstance(result.error, EngineError)
     assert result.error.sqlstate == "22P02"
     assert await copied.scalar("SELECT count(*) FROM copied") == "2"
-    assert not copied.holds
+    assert not copied.holds()
 
 
 async def test_copy_out(copied: Client) -> None:

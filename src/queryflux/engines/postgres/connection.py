@@ -23,7 +23,7 @@ from queryflux.engines.postgres.effects import Effects, effects_of
 from queryflux.engines.postgres.link import RESET_TIMEOUT, ServerLink, StatementKey
 from queryflux.engines.postgres.phases import Phase
 from queryflux.engines.postgres.relay import RelayFrames
-from queryflux.engines.postgres.settings import settings_of, with_setting, without_setting
+from queryflux.engines.postgres.settings import codec_of, settings_of, with_setting, without_setting
 from queryflux.model.errors import (
     EngineError,
     NotSupported,
@@ -75,6 +75,7 @@ class PostgresConnection(EngineConnection):
         self.startup_settings = engine.interned(settings_of(spec.session))
         self.settings = self.startup_settings
         """What a server connection must be set to before a statement of this client runs on it."""
+        self.codec = codec_of(self.settings)
         self.link: ServerLink | None = None
         self._running: RelayFrames | None = None
         self._acquiring: asyncio.Task[ServerLink] | None = None
@@ -105,6 +106,8 @@ class PostgresConnection(EngineConnection):
             raise NotSupported(f"PostgreSQL cannot run a {type(native).__name__}")
         effects = effects_of(native.text if isinstance(native, SimpleQuery) else native.sql)
         link = self.link
+        if link is None:
+            link = self.link = self.engine.pool.take(self.settings)
         if link is None or self._running is not None or link.settings != self.settings:
             link = await self._ready_link()
         if effects is not None and self._pins(effects, link, native):
@@ -262,9 +265,11 @@ class PostgresConnection(EngineConnection):
             rest = without_setting(self.settings, name)
             link.settings = without_setting(link.settings or (), name)
             self.settings = with_setting(rest, name, initial) if initial is not None else rest
+        self.codec = codec_of(self.settings)
         if effects.sets is not None and not link.pinned:
             self.settings = self.engine.interned(with_setting(self.settings, *effects.sets))
             link.settings = self.settings
+            self.codec = codec_of(self.settings)
 
     def settle(self, link: ServerLink) -> None:
         """Give the connection back unless something holds it here."""

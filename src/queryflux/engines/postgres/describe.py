@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from queryflux.engines.postgres.errors import engine_error
 from queryflux.engines.postgres.link import ServerLink
-from queryflux.engines.postgres.settings import codec_of
+from queryflux.engines.postgres.settings import codec_of, encoded
 from queryflux.model.errors import EngineConnectionLost, ProtocolViolation, QueryFluxError
 from queryflux.wire.postgres import client as wire
 from queryflux.wire.postgres.constants import Back
@@ -26,7 +26,9 @@ async def describe_on(link: ServerLink, sql: str, oids: tuple[int, ...]) -> Desc
     Raises EngineError, EngineConnectionLost, InvalidRequest.
     """
     key = (sql, oids)
-    name, before = link.prepare(key, sql.encode(codec_of(link.settings or ()), "replace"), named=True)
+    name, before = link.prepared(key), b""
+    if not name:
+        name, before = link.prepare(key, encoded(sql, codec_of(link.settings or ())), named=True)
     batch = link.unsynced
     link.stream.write(before + wire.describe_statement(name) + (wire.FLUSH if batch else wire.SYNC))
     raw: list[bytes] = []

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from queryflux.engines.postgres.errors import engine_error
-from queryflux.engines.postgres.settings import Settings, change, codec_of
+from queryflux.engines.postgres.settings import Settings, change, codec_of, encoded
 from queryflux.engines.postgres.target import APPLICATION_NAME, Target
 from queryflux.model.errors import (
     EngineConnectionLost,
@@ -88,15 +88,19 @@ class ServerLink:
 
     # Bytes.
 
-    async def read(self) -> None:
-        """Wait for bytes and hand them to ``messages``. Raises EngineConnectionLost."""
+    async def chunk(self) -> bytes:
+        """Wait for bytes. Raises EngineConnectionLost."""
         try:
             chunk = await self.stream.read()
         except OSError as error:
             raise self.lost(str(error)) from error
         if not chunk:
             raise self.lost("the server closed the connection")
-        self.messages.feed(chunk)
+        return chunk
+
+    async def read(self) -> None:
+        """Wait for bytes and hand them to ``messages``. Raises EngineConnectionLost."""
+        self.messages.feed(await self.chunk())
 
     def lost(self, reason: str) -> EngineConnectionLost:
         """The error for a connection that broke under a statement; marks it."""
@@ -145,12 +149,16 @@ class ServerLink:
 
     # Prepared statements.
 
-    def prepare(self, key: StatementKey, sql: bytes, *, named: bool) -> tuple[bytes, bytes]:
-        """The server's name for a statement, and what must be sent before it is used; nothing as a rule."""
+    def prepared(self, key: StatementKey) -> bytes:
+        """The server's name for a statement that it has; empty when it has not."""
         name = self.statements.get(key)
-        if name is not None:
-            self.statements.move_to_end(key)
-            return name, b""
+        if name is None:
+            return b""
+        self.statements.move_to_end(key)
+        return name
+
+    def prepare(self, key: StatementKey, sql: bytes, *, named: bool) -> tuple[bytes, bytes]:
+        """A name for a statement that the server has not, and what must be sent before it is used."""
         if not named or len(sql) > MAX_NAMED_TEXT:
             return b"", wire.parse(b"", sql, key[1])
         before = b""
@@ -173,7 +181,7 @@ class ServerLink:
 
         Raises EngineError, EngineConnectionLost, NotSupported (COPY).
         """
-        self.stream.write(wire.query(sql.encode(codec_of(self.settings or ()), "replace")))
+        self.stream.write(wire.query(encoded(sql, codec_of(self.settings or ()))))
         return await self.reply()
 
     async def reply(self) -> Reply:

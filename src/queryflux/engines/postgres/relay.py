@@ -13,7 +13,7 @@ from queryflux.engines.postgres.effects import Effects
 from queryflux.engines.postgres.errors import QUERY_CANCELED, engine_error, plan_is_stale
 from queryflux.engines.postgres.link import ServerLink, StatementKey
 from queryflux.engines.postgres.phases import TABLE, Event, Phase
-from queryflux.engines.postgres.settings import codec_of
+from queryflux.engines.postgres.settings import encoded
 from queryflux.model.errors import (
     EngineConnectionLost,
     InvalidRequest,
@@ -54,6 +54,24 @@ class RelayFrames(Frames):
     """The answer to a SimpleQuery or an ExtendedQuery."""
 
     protocol = ClientProtocol.POSTGRES_WIRE
+    stats = EngineStats()
+    """PostgreSQL says nothing of its work."""
+
+    # Defaults of the class, not set one by one for each of the many statements that need none of them.
+    phase = Phase.RUNNING
+    stopped = False
+    """Somebody cancelled it: its client gets QueryCancelled, whatever the server still says."""
+    _first: bytes | None = None
+    _key: StatementKey | None = None
+    _cached = False
+    _parsing: StatementKey | None = None
+    _portal = b""
+    _batch = False
+    _sync_late = False
+    _ready_due = False
+    _busy = False
+    _handover: asyncio.Future[None] | None = None
+    _stopping: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -66,23 +84,6 @@ class RelayFrames(Frames):
         self.link = link
         self.native = native
         self.effects = effects
-        self.stats = EngineStats()
-        self.rows: int | None = None
-        self.failure: Exception | None = None
-        self.phase = Phase.RUNNING
-        self.stopped = False
-        """Somebody cancelled it: its client gets QueryCancelled, whatever the server still says."""
-        self._first: bytes | None = None
-        self._key: StatementKey | None = None
-        self._cached = False
-        self._parsing: StatementKey | None = None
-        self._portal = b""
-        self._batch = False
-        self._sync_late = False
-        self._ready_due = False
-        self._busy = False
-        self._handover: asyncio.Future[None] | None = None
-        self._stopping: asyncio.Task[None] | None = None
 
     # Sending.
 
@@ -91,16 +92,12 @@ class RelayFrames(Frames):
         native, link = self.native, self.link
         try:
             if isinstance(native, SimpleQuery):
-                link.stream.write(wire.query(native.text.encode(codec_of(self._owner.settings))))
+                link.stream.write(wire.query(encoded(native.text, self._owner.codec)))
                 return
             self._batch = not native.sync
             retriable = link.status == b"I" and not link.unsynced
             self._sync_late = native.sync and self.effects is not None and self.effects.copies
             data = self._message(native)
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(
-                f"the statement holds a character that the client's encoding lacks: {error.reason}"
-            ) from None
         except InvalidRequest:
             self._forget_unparsed()
             raise
@@ -112,20 +109,21 @@ class RelayFrames(Frames):
     def _message(self, native: ExtendedQuery) -> bytes:
         link = self.link
         key = self._key = (native.sql, native.parameter_oids)
-        self._cached = key in link.statements
-        if native.max_rows:
-            self._portal = link.next_portal()
-        sql = native.sql.encode(codec_of(self._owner.settings))
-        bind_rest = (native.parameter_formats, native.parameter_values, native.result_formats)
-        named = self._cached or self._owner.seen_before(key)
-        self._parsing = None if self._cached else key
-        statement, before = link.prepare(key, sql, named=named)
-        parts = [before, wire.bind(self._portal, statement, *bind_rest)]
-        if native.describe:
-            parts.append(wire.describe_portal(self._portal) if self._portal else _DESCRIBE_UNNAMED)
-        parts.append(wire.execute(self._portal, native.max_rows) if native.max_rows else _EXECUTE_UNNAMED)
-        parts.append(self._closing())
-        return b"".join(parts)
+        statement, before = link.prepared(key), b""
+        self._cached = bool(statement)
+        if not statement:
+            self._parsing = key
+            sql = encoded(native.sql, self._owner.codec)
+            statement, before = link.prepare(key, sql, named=self._owner.seen_before(key))
+        portal = self._portal = link.next_portal() if native.max_rows else b""
+        bind = wire.bind(
+            portal, statement, native.parameter_formats, native.parameter_values, native.result_formats
+        )
+        if portal:
+            describe, execute = wire.describe_portal(portal), wire.execute(portal, native.max_rows)
+        else:
+            describe, execute = _DESCRIBE_UNNAMED, _EXECUTE_UNNAMED
+        return b"".join((before, bind, describe if native.describe else b"", execute, self._closing()))
 
     def _closing(self) -> bytes:
         return wire.FLUSH if self._batch or self._sync_late else wire.SYNC
@@ -134,7 +132,44 @@ class RelayFrames(Frames):
 
     async def begin(self) -> None:
         """Return when the server's first messages are there."""
+        link = self.link
+        if not self._batch and link.messages.empty:
+            chunk = await self._chunk()
+            found = wire.whole_answer(chunk)
+            if found is not None:
+                self._answered(chunk, *found)
+                return
+            link.messages.feed(chunk)
         self._first = await self._pull()
+
+    async def _chunk(self) -> bytes:
+        self._busy = True
+        try:
+            return await self.link.chunk()
+        except EngineConnectionLost as error:
+            self.fail(error)
+            raise
+        finally:
+            self._busy = False
+            if self._handover is not None:
+                self._hand_over()
+
+    def _answered(self, chunk: bytes, begin: int, rows: int | None) -> None:
+        """The usual case: everything came at once."""
+        link = self.link
+        self._first = chunk[begin:-6]
+        self.rows = rows
+        self._parsing = None
+        link.status = chunk[-1:]
+        link.unsynced = False
+        self.phase = Phase.OVER
+        self._owner.finished(self)
+        if self.stopped:
+            raise QueryCancelled("The query was cancelled.")
+
+    def _hand_over(self) -> None:
+        if self._handover is not None and not self._handover.done():
+            self._handover.set_result(None)
 
     async def next(self) -> bytes | None:
         frame = self._first
@@ -142,6 +177,8 @@ class RelayFrames(Frames):
             self._first = None
             if not self.stopped:
                 return frame
+        if self.phase is Phase.OVER and not self.stopped:
+            return None
         return await self._pull()
 
     async def _pull(self) -> bytes | None:
@@ -170,8 +207,7 @@ class RelayFrames(Frames):
             raise
         finally:
             self._busy = False
-            if self._handover is not None and not self._handover.done():
-                self._handover.set_result(None)
+            self._hand_over()
         return frame
 
     def fail(self, error: EngineConnectionLost) -> None:

@@ -7,6 +7,7 @@ whose settings differ, one round trip makes them equal; connections that agree a
 import re
 from collections.abc import Mapping
 
+from queryflux.model.errors import InvalidRequest
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session
 
@@ -97,6 +98,16 @@ def codec_of(settings: Settings) -> str:
             word = "".join(char for char in value.upper() if char.isalnum() or char == "_")
             return _CODECS.get(word, "utf-8")
     return "utf-8"
+
+
+def encoded(text: str, codec: str) -> bytes:
+    """A statement in the client's encoding. Raises InvalidRequest."""
+    try:
+        return text.encode(codec)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"the statement holds a character that the client's encoding lacks: {error.reason}"
+        ) from None
 
 
 def literal(value: str) -> str:

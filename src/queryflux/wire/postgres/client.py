@@ -21,6 +21,7 @@ MAX_MESSAGE = (1 << 30) + 1024
 
 _uint32 = struct.Struct("!I")
 _length_at = _uint32.unpack_from
+_header_at = struct.Struct("!BI").unpack_from
 _COLUMN = struct.Struct("!IhIhih")
 
 SYNC = b"S\0\0\0\x04"
@@ -63,6 +64,17 @@ def parse(name: bytes, sql: bytes, oids: Sequence[int]) -> bytes:
     return _message(b"P", terminated(name) + terminated(sql) + types)
 
 
+_FORMATS: dict[Sequence[int], bytes] = {
+    (): b"\0\0",
+    (0,): b"\0\1\0\0",
+    (1,): b"\0\1\0\1",
+}
+
+
+def _formats(codes: Sequence[int]) -> bytes:
+    return _FORMATS.get(codes) or struct.pack(f"!H{len(codes)}h", len(codes), *codes)
+
+
 def bind(
     portal: bytes,
     statement: bytes,
@@ -73,15 +85,13 @@ def bind(
     """Bind. Raises InvalidRequest for more than 65535 values."""
     if len(values) > 0xFFFF:
         raise InvalidRequest("a statement takes at most 65535 parameters")
-    parts = [portal, b"\0", statement, b"\0", struct.pack(f"!H{len(formats)}h", len(formats), *formats)]
-    parts.append(struct.pack("!H", len(values)))
+    parts = [b"%b\0%b\0" % (portal, statement), _formats(formats), len(values).to_bytes(2)]
     for value in values:
         if value is None:
             parts.append(b"\xff\xff\xff\xff")
         else:
-            parts.append(_uint32.pack(len(value)))
-            parts.append(value)
-    parts.append(struct.pack(f"!H{len(result_formats)}h", len(result_formats), *result_formats))
+            parts.append(len(value).to_bytes(4) + value)
+    parts.append(_formats(result_formats))
     return _message(b"B", b"".join(parts))
 
 
@@ -179,20 +189,21 @@ class ServerMessages:
         """
         data, position = self.data, self.end
         size = len(data)
-        while position + 5 <= size:
-            end = position + 1 + _length_at(data, position + 1)[0]
-            kind = data[position]
-            if end > size or end < position + 5:
-                self._check(kind, end - position - 1)
-                self.whole = position
+        last = size - 5
+        while position <= last:
+            kind, length = _header_at(data, position)
+            end = position + 1 + length
+            if (kind == 68 or kind == 100) and end <= size and length > 3:
+                position = end
+                continue
+            self._check(kind, length)
+            self.whole = position
+            if end > size:
                 self._hold(position, end - position)
                 return 0
-            if kind != 68 and kind != 100:
-                self._check(kind, end - position - 1)
-                self.start = position
-                self.end = self.whole = end
-                return kind
-            position = end
+            self.start = position
+            self.end = self.whole = end
+            return kind
         self.whole = position
         if position < size:
             self._hold(position)
@@ -228,6 +239,35 @@ class ServerMessages:
     def body(self) -> bytes:
         """The body of the message that ``next`` or ``notable`` stopped at."""
         return self.data[self.start + 5 : self.end]
+
+
+def whole_answer(data: bytes) -> tuple[int, int | None] | None:
+    """Whether ``data`` is all of the answer to one statement that went well, ReadyForQuery last, and nothing
+    unusual in it. Gives where the client's part begins, and the rows of the last tag; that part ends six
+    bytes before the end. None: walk it.
+    """
+    size = len(data)
+    if size < 11 or data[size - 6] != 90:
+        return None
+    last = size - 6
+    position = begin = 0
+    tag = -1
+    while position < last:
+        kind, length = _header_at(data, position)
+        end = position + 1 + length
+        if length < 4 or end > last:
+            return None
+        if kind == 67:
+            tag = end - 1
+        elif (kind == 49 or kind == 50) and position == begin:
+            begin = end
+        elif kind != 68 and kind != 84 and kind != 110:
+            return None
+        position = end
+    if tag < 0 or data[size - 5 : size - 1] != b"\0\0\0\x05":
+        return None
+    words = data[data.rfind(b" ", 0, tag) + 1 : tag]
+    return begin, int(words) if words.isdigit() else None
 
 
 # What we look into.
