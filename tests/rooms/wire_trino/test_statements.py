@@ -26,7 +26,7 @@ from queryflux.wire.trino.statements import (
         ("SET SESSION a = 'x''y'", SetSession("a", "x'y")),
         ("set /* c */ session hive.Insert = 5 ;", SetSession("hive.insert", "5")),
         ("SET SESSION a = true", SetSession("a", "true")),
-        ("SET TIME ZONE 'Europe/Berlin'", SetSession("time_zone_id", "Europe/Berlin")),
+        ("SET TIME ZONE 'Europe/Berlin'", SetSession("time_zone_id", "Europe/Berlin", "SET TIME ZONE")),
         ("RESET SESSION a.b", ResetSession("a.b")),
         ("USE s", Use(None, "s")),
         ('use c . "S""t"', Use("c", 'S"t')),

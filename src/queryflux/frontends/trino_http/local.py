@@ -133,7 +133,7 @@ class Local:
             return Instead(asked.text, prepared)
         if isinstance(statement, SetSession):
             changed = names.pair(statement.name, statement.value)
-            return Outcome(Update("SET SESSION"), headers=((names.SET_SESSION, changed),))
+            return Outcome(Update(statement.kind), headers=((names.SET_SESSION, changed),))
         if isinstance(statement, ResetSession):
             return Outcome(Update("RESET SESSION"), headers=((names.CLEAR_SESSION, statement.name),))
         if isinstance(statement, Use):
@@ -270,7 +270,7 @@ def _arguments(kind: str) -> list[dict[str, object]]:
 
 
 def _input(types: list[str]) -> Outcome:
-    columns = (("Position", "bigint"), ("Type", "varchar"))
+    columns = (("Position", "integer"), ("Type", "varchar"))
     return _rows(columns, [[position, kind] for position, kind in enumerate(types)])
 
 
@@ -281,7 +281,7 @@ def _output(shape: Shape) -> Outcome:
         ("Schema", "varchar"),
         ("Table", "varchar"),
         ("Type", "varchar"),
-        ("Type Size", "bigint"),
+        ("Type Size", "integer"),
         ("Aliased", "boolean"),
     )
     if shape.schema is None:

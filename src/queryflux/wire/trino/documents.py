@@ -8,7 +8,6 @@ from queryflux.wire.trino.codes import NUMBERS, error_type
 
 _json = msgspec.json.Encoder().encode
 
-_BOOLEAN = b'{"name":"result","type":"boolean","typeSignature":{"rawType":"boolean","arguments":[]}}'
 _BIGINT = b'{"name":"rows","type":"bigint","typeSignature":{"rawType":"bigint","arguments":[]}}'
 
 
@@ -69,11 +68,10 @@ class Update:
     count: int | None = None
 
     def encode(self) -> bytes:
-        """``columns``, ``data``, ``updateType`` and ``updateCount``, as Trino has them: the count, or a
-        ``true`` where there is none."""
+        """``columns``, ``data``, ``updateType`` and ``updateCount``, as Trino has them."""
         kind = _json(self.kind)
         if self.count is None:
-            return b'"columns":[%b],"data":[[true]],"updateType":%b,' % (_BOOLEAN, kind)
+            return b'"columns":[],"updateType":%b,' % kind
         return b'"columns":[%b],"data":[[%d]],"updateType":%b,"updateCount":%d,' % (
             _BIGINT,
             self.count,

@@ -34,10 +34,11 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class SetSession:
-    """SET SESSION name = value; the value as text, without the quotes of a string."""
+    """SET SESSION name = value, or SET TIME ZONE value; the value as text, without the quotes of a string."""
 
     name: str
     value: str
+    kind: str = "SET SESSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def parse(text: str) -> SessionStatement | None:
     if reader.take("SET", "SESSION"):
         return _set_session(reader)
     if reader.take("SET", "TIME", "ZONE"):
-        return SetSession("time_zone_id", _value(reader))
+        return SetSession("time_zone_id", _value(reader), "SET TIME ZONE")
     if reader.take("RESET", "SESSION"):
         return _ended(reader, ResetSession(_dotted(reader)))
     if reader.take("USE"):
