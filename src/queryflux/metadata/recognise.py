@@ -25,6 +25,8 @@ _CATALOG_SCHEMAS = {
     "trino": frozenset({"information_schema"}),
     "": frozenset({"information_schema"}),
 }
+_TABLE_FUNCTIONS = frozenset({"pg_get_keywords"})
+_OBJECT_TYPES = frozenset({"regclass", "regtype", "regproc", "regnamespace"})
 _SYSTEM_PARTS = frozenset({"jdbc", "metadata", "runtime", "information_schema"})
 _SESSION_FUNCTIONS = frozenset(
     {
@@ -137,6 +139,8 @@ def _reads_catalog(words: list[tuple[str, str]], dialect: str) -> bool:
         dotted = len(words) > index + 1 and words[index + 1][1] == "."
         if name in schemas and dotted and before in _TABLE_PLACES and _is_table(words, index):
             return True
+        if name in _TABLE_FUNCTIONS and dialect == "postgres" and before in ("FROM", "JOIN", "."):
+            return True
         if dialect == "trino" and dotted and before in _TABLE_PLACES:
             second = after[1] if len(after) > 1 else ""
             if second == "information_schema" or (name == "system" and second in _SYSTEM_PARTS):
@@ -181,6 +185,7 @@ def _asks_session(words: list[tuple[str, str]]) -> bool:
                 asks = True
             elif lowered not in _ALLOWED_WORDS:
                 return False
+            asks = asks or (before == "::" and lowered in _OBJECT_TYPES)
         elif kind == "word" and before == "." and lowered in _SESSION_FUNCTIONS:
             asks = True
     return asks

@@ -113,23 +113,17 @@ def unsigned_casts(root: exp.Expr) -> exp.Expr:
 
 
 def integer_division(root: exp.Expr) -> exp.Expr:
-    """Integers divide to integers, cut towards zero, where their types can be told from the statement. Those
-    of columns cannot: DuckDB needs ``integer_division = true`` for them."""
+    """Integers divide to integers, cut towards zero. DuckDB's ``//`` does so for integers and divides other
+    numbers as usual; for intervals there is only ``/``."""
     divisions = list(root.find_all(exp.Div))
     if not divisions:
         return root
     annotate_types(root)
-    for node in reversed(divisions):
-        if _is_integer(node.this) and _is_integer(node.expression):
-            whole = exp.Trunc(
-                this=exp.Div(this=node.this.copy(), expression=node.expression.copy(), typed=False)
-            )
-            node.replace(exp.cast(whole, "BIGINT"))
+    for node in divisions[::-1]:
+        left = node.this.unnest()
+        if not left.is_type("interval") and not isinstance(left, exp.Interval):
+            node.replace(exp.IntDiv(this=node.this.copy(), expression=node.expression.copy()))
     return root
-
-
-def _is_integer(node: exp.Expr) -> bool:
-    return bool(node.unnest().is_type(*exp.DataType.INTEGER_TYPES))
 
 
 def decimal_division(root: exp.Expr) -> exp.Expr:

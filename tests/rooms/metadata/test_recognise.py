@@ -15,6 +15,8 @@ YES = [
     ("select set_config('a', 'b', false)", "postgres"),
     ("select pg_catalog.set_config('search_path', '', false)", "postgres"),
     ('select current_database() as "d";', "postgres"),
+    ("select 'orders'::regclass::oid", "postgres"),
+    ("select string_agg(word, ',') from pg_catalog.pg_get_keywords()", "postgres"),
     ("show server_version", "postgres"),
     ("show tables", "postgres"),
     ("describe orders", "postgres"),
