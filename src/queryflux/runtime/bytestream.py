@@ -152,12 +152,12 @@ class ByteStream(asyncio.Protocol):
 
     def write(self, data: "bytes | bytearray | memoryview") -> None:
         """Queue bytes. Bytes for a peer that has gone are dropped; ``drain`` says so."""
-        if self._lost is None and self._transport is not None:
+        if self._lost is None and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def writelines(self, parts: "list[bytes]") -> None:
         """Queue several parts in one go."""
-        if self._lost is None and self._transport is not None:
+        if self._lost is None and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(parts)
 
     async def drain(self) -> None:
@@ -196,6 +196,10 @@ class ByteStream(asyncio.Protocol):
         assert self._transport is not None
         loop = asyncio.get_running_loop()
         plain = self._transport
+        if plain.is_closing():
+            raise ConnectionResetError("the peer has gone")
+        # What arrives before the task has run is TLS's and not ours; the loop's start_tls reads on.
+        plain.pause_reading()
         # The task and what it schedules run before the feeding, and no reading comes in between.
         upgrade = loop.create_task(
             loop.start_tls(

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from queryflux.runtime.bytestream import READ_LIMIT, ByteStream, connect
+from tests.kit.pki import Authority
 
 
 async def write_on(stream: ByteStream) -> None:
@@ -91,3 +93,29 @@ async def test_a_waiting_writer_hears_that_the_peer_has_gone() -> None:
         client.abort()
         with pytest.raises(ConnectionError):
             await writing
+
+
+async def test_a_hand_shake_that_begins_while_tls_is_being_put_on(tmp_path: Path) -> None:
+    """The peer's first bytes arrive after ``start_tls`` was called and before the loop has done its part."""
+    authority = Authority(tmp_path)
+    async with pair() as (client, served):
+        upgrade = asyncio.ensure_future(served.start_tls(authority.server().context(), server_side=True))
+        await asyncio.sleep(0)  # it has been called; the loop's own part comes next
+        assert served._transport is not None
+        assert not served._transport.is_reading()
+        own = client.start_tls(authority.client_context(), server_side=False, server_hostname="localhost")
+        async with asyncio.timeout(10):
+            await asyncio.gather(upgrade, own)
+        client.write(b"hello")
+        assert await served.read() == b"hello"
+        assert served.encrypted
+
+
+async def test_writing_to_a_connection_that_is_closed() -> None:
+    async with pair() as (_, served):
+        served.abort()
+        await asyncio.sleep(0.01)
+        served.write(b"dropped")
+        served.writelines([b"dropped"])
+        with pytest.raises(ConnectionError):
+            await served.drain()
