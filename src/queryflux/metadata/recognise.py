@@ -16,7 +16,7 @@ MAX_CHARS = 256 << 10
 
 _MAY_BE = re.compile(
     r"pg_|information_schema|performance_schema|system\s*\.|\bcurrent_|\bversion\s*\(|\bset_config\b|@@"
-    r"|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize)\b",
+    r"|::\s*reg|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize)\b",
     re.IGNORECASE,
 )
 _CATALOG_SCHEMAS = {
