@@ -11,7 +11,7 @@ from queryflux.frontends.postgres.rowstream import RowStream
 from queryflux.pipeline.face import Query
 from queryflux.results.answer import Batches, Frames
 from queryflux.wire.postgres import messages
-from queryflux.wire.postgres.constants import Back
+from queryflux.wire.postgres.constants import BINARY_FORMAT, Back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,19 +40,35 @@ async def relay(query: Query, answer: Frames, outbox: Outbox) -> bool:
     return answer.failure is None
 
 
-def write_reply_rows(outbox: Outbox, rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows of text: a handful, from the door itself."""
+def write_reply_rows(
+    outbox: Outbox,
+    rows: Sequence[tuple[str | int | None, ...]],
+    formats: Sequence[int],
+) -> None:
+    """Rows from the door itself: a handful."""
     for row in rows:
-        values = [value.encode() for value in row]
-        body = b"".join(struct.pack("!I", len(value)) + value for value in values)
-        outbox.add(messages.message(Back.DATA_ROW, struct.pack("!H", len(values)) + body))
+        parts = [struct.pack("!H", len(row))]
+        for value, code in zip(row, formats, strict=True):
+            raw = _raw(value, code)
+            parts.append(struct.pack("!i", -1) if raw is None else struct.pack("!i", len(raw)) + raw)
+        outbox.add(messages.message(Back.DATA_ROW, b"".join(parts)))
+
+
+def _raw(value: str | int | None, code: int) -> bytes | None:
+    """Integers are oid or int4; text looks the same in both formats."""
+    if value is None:
+        return None
+    if isinstance(value, int) and code == BINARY_FORMAT:
+        return struct.pack("!I", value)
+    return str(value).encode()
 
 
 def write_reply(outbox: Outbox, reply: Reply) -> None:
     """The door's own answer to a simple query."""
+    formats = (0,) * len(reply.columns)
     if reply.columns:
-        outbox.add(messages.row_description(reply.columns, (0,) * len(reply.columns)))
-        write_reply_rows(outbox, reply.rows)
+        outbox.add(messages.row_description(reply.columns, formats))
+        write_reply_rows(outbox, reply.rows, formats)
     outbox.add(messages.command_complete(reply.tag))
 
 

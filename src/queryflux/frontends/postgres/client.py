@@ -11,6 +11,7 @@ from queryflux.frontends.postgres.commands import (
     Command,
     DeallocateCommand,
     DiscardCommand,
+    NoCommand,
     Reply,
     ResetCommand,
     SetCommand,
@@ -109,6 +110,8 @@ class Client:
             case DeallocateCommand():
                 return self._deallocate(command.name)
         self.apply(command)
+        if isinstance(command, NoCommand) and command.tag:
+            return Reply(command.tag)
         if isinstance(command, DiscardCommand):
             return Reply(f"DISCARD {command.what}")
         return Reply("RESET" if classification.kind is StatementKind.RESET else "SET")
@@ -152,7 +155,7 @@ class Client:
         value = self.settings.get(name)
         if value is None:
             raise PostgresError(f'unrecognized configuration parameter "{name}"', "42704")
-        return Reply("SHOW", text_columns(name.lower() if name.islower() else name), ((value,),))
+        return Reply("SHOW", text_columns(self.settings.shown(name)), ((value,),))
 
     def _deallocate(self, name: str) -> Reply:
         if not name:

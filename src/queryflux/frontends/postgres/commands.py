@@ -6,7 +6,7 @@ engine the door answers them.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from queryflux.pipeline.face import Classification, StatementKind
 from queryflux.wire.postgres.constants import Oid
@@ -22,6 +22,7 @@ SPECIAL = {
     StatementKind.COMMIT,
     StatementKind.ROLLBACK,
     StatementKind.LISTEN,
+    StatementKind.CURSOR,
 }
 CONTROL = {StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK}
 
@@ -48,6 +49,7 @@ _DISCARD = re.compile(r"DISCARD\s+(?P<what>ALL|PLANS|SEQUENCES|TEMP|TEMPORARY)",
 _DEALLOCATE = re.compile(
     r"DEALLOCATE\s+(?:PREPARE\s+)?(?P<name>\"(?:[^\"]|\"\")+\"|[A-Za-z_][\w$]*)", re.IGNORECASE
 )
+_CLOSE_ALL = re.compile(r"CLOSE\s+ALL", re.IGNORECASE)
 _COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
 _LONG_NAMES = {
     "TRANSACTION ISOLATION LEVEL": "transaction_isolation",
@@ -95,19 +97,29 @@ class DeallocateCommand:
 
 @dataclass(frozen=True, slots=True)
 class NoCommand:
-    """Accepted for what it asks is so already (SET TRANSACTION on an engine with one isolation level)."""
+    """Accepted, for what it asks is so already (SET TRANSACTION on an engine with one isolation level, CLOSE
+    ALL and UNLISTEN where there is nothing to close); ``tag`` where it is not SET."""
+
+    tag: str = ""
 
 
-Command = SetCommand | ResetCommand | ShowCommand | DiscardCommand | DeallocateCommand | NoCommand
+@dataclass(frozen=True, slots=True)
+class TypesCommand:
+    """A driver asks for types it does not know (introspection.py)."""
+
+
+Command = (
+    SetCommand | ResetCommand | ShowCommand | DiscardCommand | DeallocateCommand | NoCommand | TypesCommand
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the door answers itself: a tag, and rows of text where there are any."""
+    """What the door answers itself: a tag, and rows where there are any."""
 
     tag: str
     columns: tuple[Column, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = field(default=())
+    rows: tuple[tuple[str | int | None, ...], ...] = ()
 
 
 def read_command(text: str, classification: Classification) -> Command | None:
@@ -186,11 +198,21 @@ def _deallocate(text: str) -> Command | None:
     return DeallocateCommand(name[1:-1].replace('""', '"') if name.startswith('"') else name.lower())
 
 
+def _close(text: str) -> Command | None:
+    return NoCommand("CLOSE CURSOR ALL") if _CLOSE_ALL.fullmatch(text) else None
+
+
+def _listen(text: str) -> Command | None:
+    return NoCommand("UNLISTEN") if text[:8].upper() == "UNLISTEN" else None
+
+
 _READERS: dict[StatementKind, Callable[[str], Command | None]] = {
     StatementKind.SET: _set,
     StatementKind.SHOW: _show,
     StatementKind.RESET: _reset,
     StatementKind.DEALLOCATE: _deallocate,
+    StatementKind.CURSOR: _close,
+    StatementKind.LISTEN: _listen,
 }
 
 

@@ -4,9 +4,6 @@ Parse and Bind are answered at once; the engine first hears of a statement with 
 client's Parse, Bind, Describe, Execute and Sync are one question to it. What comes next in the client's bytes
 is looked at for that: Describe of a portal waits for the message after it, and Execute knows whether Sync
 follows.
-
-A conversation runs one query at a time. A portal that is suspended at its row limit when another statement
-comes is read to its end into memory first, HELD_BYTES at most.
 """
 
 from collections.abc import Sequence
@@ -15,7 +12,6 @@ from typing import cast
 from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import (
     columns_of,
-    cut_rows,
     open_rows,
     suspended,
     write_reply_rows,
@@ -27,15 +23,16 @@ from queryflux.frontends.postgres.commands import (
     DeallocateCommand,
     SetCommand,
     ShowCommand,
+    TypesCommand,
     done_tag,
     read_command,
     rows_tag,
     text_columns,
 )
+from queryflux.frontends.postgres.introspection import COLUMNS, PARAMETERS, asks_for_types, types_reply
+from queryflux.frontends.postgres.portals import Portals
 from queryflux.frontends.postgres.prepared import Described, Portal, Prepared, split_description
 from queryflux.frontends.postgres.simple import PLAIN, control
-from queryflux.model.endings import EndReason
-from queryflux.model.errors import NotSupported
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import StatementKind
 from queryflux.results.answer import Done, Frames
@@ -45,9 +42,7 @@ from queryflux.wire.postgres.errors import PostgresError
 from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery
 from queryflux.wire.postgres.types import BoundParameters, oid_of
 
-HELD_BYTES = 64 * 1024 * 1024
 MAX_STATEMENTS = 10_000
-MAX_PORTALS = 1_000
 
 
 class Extended:
@@ -56,12 +51,13 @@ class Extended:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._portals: dict[str, Portal] = {}
+        self._portals = Portals(client)
         self._waiting: Portal | None = None
         """A portal whose Describe waits for the next message."""
         self._unsynced = False
         """Something has run since the last Sync that the engine has not been told the end of."""
         self._failed = False
+        self._cursors = 0
 
     # Messages.
 
@@ -89,6 +85,8 @@ class Extended:
         classification = client.classify(sql)
         if classification.kind is StatementKind.EMPTY:
             return Prepared(sql, oids, classification, empty=True)
+        if classification.kind is StatementKind.QUERY and asks_for_types(sql):
+            return Prepared(sql, oids, classification, TypesCommand())
         command = read_command(sql, classification) if classification.kind in SPECIAL else None
         if isinstance(command, ShowCommand) and command.name and not client.settings.is_known(command.name):
             command = None
@@ -99,14 +97,7 @@ class Extended:
         client = self._client
         message = messages.bind(body)
         statement = self._statement(message.statement)
-        old = self._portals.get(message.portal)
-        if old is not None:
-            if message.portal:
-                raise PostgresError(f'cursor "{message.portal}" already exists', "42P03")
-            await self._drop(old)
-        elif len(self._portals) >= MAX_PORTALS:
-            raise PostgresError(f"more than {MAX_PORTALS} portals in one session", "53400")
-        self._portals[message.portal] = Portal(statement, message)
+        await self._portals.add(message.portal, Portal(statement, message))
         client.outbox.add(messages.BIND_COMPLETE)
 
     def _statement(self, name: str) -> Prepared:
@@ -116,19 +107,16 @@ class Extended:
             shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
             raise PostgresError(f"{shown} does not exist", "26000") from None
 
-    def _portal(self, name: str) -> Portal:
-        try:
-            return self._portals[name]
-        except KeyError:
-            raise PostgresError(f'portal "{name}" does not exist', "34000") from None
-
     async def describe(self, body: bytes) -> None:
         """Describe. That of a portal may wait for the message after it."""
         kind, name = messages.target(body)
         if kind == "S":
             await self._describe_statement(self._statement(name))
             return
-        portal = self._portal(name)
+        if name and self._portals.get(name) is None and self._client.native():
+            await self._describe_cursor(name)
+            return
+        portal = self._portals.named(name)
         if portal.query is None and self._client.decoder.peek() in (None, Front.EXECUTE):
             self._waiting = portal
         else:
@@ -149,7 +137,7 @@ class Extended:
             self._waiting = None
         else:
             await self.settle()
-        portal = self._portal(name)
+        portal = self._portals.named(name)
         if portal.finished:
             self._again(portal)
         elif portal.reply is not None:
@@ -164,8 +152,8 @@ class Extended:
         kind, name = messages.target(body)
         if kind == "S":
             self._client.prepared.pop(name, None)
-        elif (portal := self._portals.pop(name, None)) is not None:
-            await self._drop(portal)
+        else:
+            await self._portals.remove(name)
         self._client.outbox.add(messages.CLOSE_COMPLETE)
 
     async def sync(self) -> None:
@@ -174,7 +162,7 @@ class Extended:
         failed, self._failed = self._failed, False
         unsynced, self._unsynced = self._unsynced, False
         self._waiting = None
-        await self._drop_portals(only_idle=True)
+        await self._portals.transaction_over()
         if unsynced or failed:
             await conversation.sync(failed)
 
@@ -186,18 +174,16 @@ class Extended:
     async def clear_unnamed(self) -> None:
         """A simple query comes: it drops the unnamed statement and portal, and runs alone."""
         self._client.prepared.pop("", None)
-        portal = self._portals.pop("", None)
-        if portal is not None:
-            await self._drop(portal)
-        await self._make_way(None)
+        await self._portals.remove("")
+        await self._portals.make_way(None)
 
     async def end(self) -> None:
         """The session ends, or a transaction has: portals go."""
-        await self._drop_portals(only_idle=False)
+        await self._portals.clear()
 
     async def transaction_over(self) -> None:
         """Portals do not outlive their transaction."""
-        await self._drop_portals(only_idle=True)
+        await self._portals.transaction_over()
 
     # Describe.
 
@@ -215,6 +201,15 @@ class Extended:
     async def _describe_portal(self, portal: Portal) -> None:
         described = await self._shape(portal.statement)
         self._tell_columns(described, portal.bound.result_formats)
+
+    async def _describe_cursor(self, name: str) -> None:
+        """A cursor made by DECLARE is a portal of the server's own. FETCH from it has the same columns; each
+        question is a text of its own, since a cursor of that name may be another one next time."""
+        self._cursors += 1
+        quoted = name.replace('"', '""')
+        text = f'FETCH 0 FROM "{quoted}" /* {self._cursors} */'
+        described = await self._look(Prepared(text, (), None))
+        self._tell_columns(described, ())
 
     def _tell_columns(self, described: Described, formats: Sequence[int]) -> None:
         outbox = self._client.outbox
@@ -239,11 +234,14 @@ class Extended:
             return Described(())
         command = statement.command
         if command is not None and not client.native():
+            if isinstance(command, TypesCommand):
+                return Described(PARAMETERS, COLUMNS)
             if not isinstance(command, ShowCommand):
                 return Described(())
-            names = (command.name,) if command.name else ("name", "setting", "description")
+            shown = client.settings.shown(command.name)
+            names = (shown,) if command.name else ("name", "setting", "description")
             return Described((), text_columns(*names))
-        await self._make_way(None)
+        await self._portals.make_way(None)
         native = DescribeStatement(statement.sql, statement.oids)
         shape = await client.conversation.describe(Statement(statement.sql, DIALECT, (), native))
         if shape.native is not None:
@@ -257,7 +255,7 @@ class Extended:
     async def _begin(self, portal: Portal, limit: int, describe: bool) -> None:
         client = self._client
         statement = portal.statement
-        await self._make_way(portal)
+        await self._portals.make_way(portal)
         kind = statement.classification.kind if statement.classification is not None else None
         if statement.empty:
             client.outbox.add(messages.NO_DATA * describe + messages.EMPTY_QUERY)
@@ -278,8 +276,7 @@ class Extended:
         assert portal.statement.classification is not None
         await control(client, query, portal.statement.classification)
         portal.finished = True
-        if client.conversation.transaction is TransactionStatus.IDLE:
-            await self._drop_portals(only_idle=True)
+        await self._portals.transaction_over()
 
     async def _command(self, portal: Portal, limit: int, describe: bool) -> bool:
         """Answer a statement about the session, unless its server does."""
@@ -292,7 +289,12 @@ class Extended:
         ours = isinstance(command, DeallocateCommand) and command.name in client.prepared
         if client.native() and not ours:
             return False
-        portal.reply = client.run_command(command, statement.classification)
+        if isinstance(command, TypesCommand):
+            bound = portal.bound
+            (asked,) = BoundParameters(bound.values, bound.formats, PARAMETERS)
+            portal.reply = types_reply(asked.value or ())
+        else:
+            portal.reply = client.run_command(command, statement.classification)
         if describe:
             columns = portal.reply.columns
             self._tell_columns(Described((), columns or None), portal.bound.result_formats)
@@ -303,7 +305,8 @@ class Extended:
         reply = portal.reply
         assert reply is not None
         rows = reply.rows[portal.replied : portal.replied + limit] if limit else reply.rows[portal.replied :]
-        write_reply_rows(self._client.outbox, rows)
+        formats = messages.expand(portal.bound.result_formats, len(reply.columns))
+        write_reply_rows(self._client.outbox, rows, formats)
         portal.replied += len(rows)
         if limit and len(rows) == limit:
             self._client.outbox.add(messages.PORTAL_SUSPENDED)
@@ -330,7 +333,7 @@ class Extended:
         client, statement = self._client, portal.statement
         kind = statement.classification.kind if statement.classification is not None else None
         # A Sync that comes before CopyDone is not the end of the batch.
-        sync = client.decoder.peek() == Front.SYNC and kind is not StatementKind.COPY and not limit
+        sync = client.decoder.peek() == Front.SYNC and kind is not StatementKind.COPY
         if not sync:
             self._unsynced = True
             if client.conversation.transaction is TransactionStatus.IDLE and not client.native():
@@ -400,23 +403,17 @@ class Extended:
         assert portal.query is not None
         client.query_id = portal.query.id
         if portal.frames is not None:
-            self._from_memory(portal, limit)
+            self._portals.from_memory(portal, limit)
         elif portal.rows is not None:
-            await self._make_way(portal)
+            await self._portals.make_way(portal)
             await self._send_rows(portal, limit)
         else:
-            await self._make_way(portal)
+            await self._portals.make_way(portal)
             assert portal.native is not None
             portal.native.max_rows = limit
+            portal.native.sync = client.decoder.peek() == Front.SYNC
+            self._unsynced = self._unsynced or not portal.native.sync
             await self._relay(portal, None)
-
-    def _from_memory(self, portal: Portal, limit: int) -> None:
-        end = cut_rows(portal.held, limit) if limit else len(portal.held)
-        rows, portal.held = portal.held[:end], portal.held[end:]
-        self._client.outbox.add(rows)
-        portal.finished = not portal.held
-        if portal.held:
-            self._client.outbox.add(messages.PORTAL_SUSPENDED)
 
     def _again(self, portal: Portal) -> None:
         """Execute of a portal that has given all it had."""
@@ -425,52 +422,3 @@ class Extended:
         if kind is not StatementKind.QUERY:
             raise PostgresError("this portal cannot be run again", "55000")
         self._client.outbox.add(messages.command_complete("SELECT 0"))
-
-    # One query at a time.
-
-    async def _make_way(self, portal: Portal | None) -> None:
-        """Read every other portal that is still running into memory."""
-        for other in self._portals.values():
-            if other is portal or not other.running or other.frames is not None:
-                continue
-            if not (await self._hold(other)):
-                await self._drop(other)
-                raise NotSupported(
-                    f"a portal with more than {HELD_BYTES // 2**20} MiB of rows to come is in the way",
-                    hint="fetch it to its end, or close it, before the next statement",
-                )
-
-    async def _hold(self, portal: Portal) -> bool:
-        if portal.rows is not None:
-            return await portal.rows.hold(HELD_BYTES)
-        query, native = portal.query, portal.native
-        assert query is not None
-        assert native is not None
-        native.max_rows = 0
-        frames: list[bytes] = []
-        size = 0
-        while (frame := cast("bytes | None", await query.next())) is not None:
-            frames.append(frame)
-            size += len(frame)
-            if size > HELD_BYTES:
-                return False
-        portal.frames = frames
-        portal.held = b"".join(frames)
-        return True
-
-    async def _drop_portals(self, *, only_idle: bool) -> None:
-        if not self._portals:
-            return
-        if only_idle and self._client.conversation.transaction is not TransactionStatus.IDLE:
-            return
-        portals, self._portals = list(self._portals.values()), {}
-        for portal in portals:
-            await self._drop(portal)
-
-    async def _drop(self, portal: Portal) -> None:
-        """End what a portal still runs. A client that has read enough ends its query well."""
-        if portal.rows is not None:
-            await portal.rows.close()
-        if portal.query is not None and not portal.finished:
-            portal.finished = True
-            await portal.query.close(EndReason.COMPLETED)

@@ -148,8 +148,7 @@ class PostgresSession:
         except _FAULTS as error:
             client.report(error)
             client.ready()
-        if client.conversation.transaction is TransactionStatus.IDLE:
-            await self._extended.transaction_over()
+        await self._extended.transaction_over()
 
     def _too_long(self) -> StatementTooLarge:
         limit = self._client.pipeline.max_statement_bytes

@@ -123,13 +123,18 @@ class Settings:
         for name, value in parameters.items():
             if name not in _NOT_SETTINGS:
                 self._client[_key(name)] = _checked(_key(name), value, startup=True)
-        self._base.update((name, value) for name, value in self._client.items() if name in _DEFAULTS)
+        self._initial = dict(self._client)
         self._told = {shown: self.get(name) or "" for name, shown in _REPORTED_NAMES.items()}
 
     def get(self, name: str) -> str | None:
         """The value, or None for a setting that does not exist."""
         key = _key(name)
         return self._client.get(key, self._base.get(key))
+
+    def shown(self, name: str) -> str:
+        """The name as PostgreSQL spells it."""
+        key = _key(name)
+        return _REPORTED_NAMES.get(key, key)
 
     def is_known(self, name: str) -> bool:
         """Whether SHOW has an answer to it."""
@@ -154,6 +159,8 @@ class Settings:
 
     def _put(self, key: str, value: str | None) -> None:
         if value is None:
+            value = self._initial.get(key)
+        if value is None:
             self._client.pop(key, None)
         elif key in self._client or len(self._client) < MAX_OWN:
             self._client[key] = value
@@ -162,7 +169,7 @@ class Settings:
 
     def reset_all(self) -> None:
         """RESET ALL: back to what the session began with."""
-        self._client.clear()
+        self._client = dict(self._initial)
 
     def begin(self) -> None:
         """A transaction begins: ROLLBACK takes back what SET does in it."""

@@ -3,6 +3,8 @@
 Several statements belong together as in PostgreSQL: they run in one transaction, the first error ends them.
 """
 
+import re
+
 from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import open_rows, relay, write_reply
 from queryflux.frontends.postgres.client import DIALECT, Client
@@ -10,6 +12,7 @@ from queryflux.frontends.postgres.commands import (
     CONTROL,
     SPECIAL,
     DeallocateCommand,
+    Reply,
     SetCommand,
     ShowCommand,
     done_tag,
@@ -21,10 +24,16 @@ from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Classification, Query, StatementKind
 from queryflux.results.answer import Batches, Done, Frames
 from queryflux.wire.postgres import messages
+from queryflux.wire.postgres.constants import Oid
+from queryflux.wire.postgres.messages import Column
 from queryflux.wire.postgres.native import SimpleQuery
 
 PLAIN = frozenset({"select", "insert", "update", "delete", "values"})
 """First words, as far as their first six letters, of statements that need no second look."""
+
+UNLOCK_ALL = "pg_advisory_unlock_all"
+_UNLOCK_ALL = re.compile(rf"select\s+{UNLOCK_ALL}\(\)\s*", re.IGNORECASE)
+"""Pools send it when a connection comes back; only PostgreSQL has such locks."""
 
 
 async def simple_query(client: Client, text: str) -> None:
@@ -70,6 +79,9 @@ async def _several(client: Client, text: str) -> None:
 async def _one(client: Client, text: str) -> bool:
     """Run one statement. False when the server has told the client of an error; raises any other."""
     client.query_id = ""
+    if UNLOCK_ALL in text and _UNLOCK_ALL.fullmatch(text) and not client.native():
+        write_reply(client.outbox, Reply("SELECT 1", (Column(UNLOCK_ALL, Oid.VOID, 4),), (("",),)))
+        return True
     classification = None
     if text[:6].lower() not in PLAIN:
         classification = client.classify(text)

@@ -90,6 +90,14 @@ def name_of(oid: int) -> str:
     return NAMES.get(oid, "")
 
 
+def short_name(oid: int) -> str:
+    """The name in pg_type (``int4``, ``_int4``); empty for one that is not known."""
+    element = ELEMENT_OF.get(oid)
+    if element is not None:
+        return f"_{short_name(element)}"
+    return next((name for name, known in _ALIASES.items() if known == oid), NAMES.get(oid, ""))
+
+
 class BoundParameters(Sequence[Parameter]):
     """The values of a Bind message, decoded when somebody first looks at one: a relay never does.
 
@@ -262,7 +270,7 @@ def letter_goes_on(letter: str) -> bool:
 # Binary.
 
 _EPOCH_DATE = date(2000, 1, 1).toordinal()
-_EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001
+_EPOCH = datetime(2000, 1, 1)
 
 
 def _int(layout: str) -> Callable[[bytes], Any]:
@@ -371,8 +379,9 @@ def _binary(raw: bytes, oid: int) -> Any:
         return _binary_array(raw)
     reader = _BINARY.get(oid)
     if reader is None:
+        kind = f"type {name_of(oid) or oid}" if oid else "no declared type"
         raise PostgresError(
-            f"a binary parameter of {name_of(oid) or f'type {oid}' if oid else 'no declared type'} cannot be read",
+            f"a binary parameter of {kind} cannot be read",
             "0A000",
             hint="send it as text, or cast the placeholder in the statement: $1::type",
         )
