@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from queryflux.admission.slots import Group, Member
 from queryflux.engines.port import Engine
+from queryflux.model.protocol import ClientProtocol
 from queryflux.routing.chain import RouterChain
 from queryflux.sql.translate import Translator
 
@@ -38,6 +39,13 @@ class Generation:
     translator: Translator = field(default_factory=Translator)
     untagged_metrics: frozenset[str] = frozenset()
     """Tag keys that metrics leave out (``metrics.tagsDenyList``)."""
+
+    native_everywhere: frozenset[ClientProtocol] = field(init=False)
+    """Protocols that every engine speaks itself: its own catalog answers their catalog questions."""
+
+    def __post_init__(self) -> None:
+        spoken = {cluster.engine.native_protocol for cluster in self.clusters.values()}
+        self.native_everywhere = frozenset(filter(None, spoken) if len(spoken) == 1 else ())
 
     def likely_engine(self, group: str) -> Engine | None:
         """The engine of the group's first usable member, or of its first."""

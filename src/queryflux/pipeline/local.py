@@ -68,7 +68,11 @@ class MetadataRun(Query):
     def recognised(cls, talk: "Talk", statement: Statement) -> "MetadataRun | None":
         """A run for ``statement`` if it asks about the catalog of an engine that does not speak the client's
         protocol itself."""
-        if talk.pinned is not None and talk.speaks() is talk.session.protocol:
+        protocol = talk.session.protocol
+        generation = talk.pipeline.active
+        if generation is None or protocol in generation.native_everywhere:
+            return None
+        if talk.pinned is not None and talk.speaks() is protocol:
             return None
         question = recognise(statement.text, statement.dialect, statement.parameters)
         if question is None:

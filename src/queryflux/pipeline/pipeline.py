@@ -60,7 +60,7 @@ class QueryPipeline(Pipeline):
         self.forget_catalog: Callable[[Engine], None] = _nothing_kept
         """Called when a statement has changed tables; the metadata room's own once it has been asked."""
         self._talks: set[Talk] = set()
-        self._generation: Generation | None = None
+        self.active: Generation | None = None
         self._draining = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -70,13 +70,13 @@ class QueryPipeline(Pipeline):
     @property
     def generation(self) -> Generation:
         """The one that new queries start with. Raises NotConfigured."""
-        if self._generation is None:
+        if self.active is None:
             raise NotConfigured("no configuration is active yet", hint="retry in a moment")
-        return self._generation
+        return self.active
 
     def activate(self, generation: Generation) -> None:
         """Use a configuration from now on, and begin to watch its clusters."""
-        self._generation = generation
+        self.active = generation
         for cluster in generation.clusters.values():
             self.health.watch(cluster)
 
@@ -87,7 +87,7 @@ class QueryPipeline(Pipeline):
             raise ShuttingDown(
                 "this server is shutting down", hint="connect again: another one may take over"
             )
-        if self._generation is None:
+        if self.active is None:
             raise NotConfigured("no configuration is active yet", hint="retry in a moment")
 
     def converse(self, identity: VerifiedIdentity, session: Session) -> Conversation:
@@ -172,5 +172,5 @@ class QueryPipeline(Pipeline):
         await asyncio.gather(*(run.cancel(EndReason.SHUTDOWN) for run in left), return_exceptions=True)
         await asyncio.gather(*(talk.close() for talk in list(self._talks)), return_exceptions=True)
         await self.tasks.close()
-        if self._generation is not None:
-            await self._generation.close()
+        if self.active is not None:
+            await self.active.close()
