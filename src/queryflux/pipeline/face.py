@@ -82,7 +82,8 @@ class Conversation(ABC):
 
     @abstractmethod
     async def describe(self, statement: Statement) -> Shape:
-        """Parameter types and columns of a statement; leaves no record. Raises QueryFluxError."""
+        """Parameter types and columns of a statement; leaves a record only when the client may not run it.
+        Raises QueryFluxError."""
 
     @abstractmethod
     async def begin_implicit(self) -> None:

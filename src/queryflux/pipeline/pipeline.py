@@ -3,11 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
 from queryflux.admission.slots import Admission
 from queryflux.engines.port import ConnectionSpec, Engine, EngineRequest
 from queryflux.model.endings import EndReason
-from queryflux.model.errors import EngineUnavailable, NotConfigured, QueryFluxError, ShuttingDown
+from queryflux.model.errors import (
+    AccessDenied,
+    EngineUnavailable,
+    NotConfigured,
+    QueryFluxError,
+    ShuttingDown,
+)
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.ids import QueryIds
 from queryflux.model.statement import Session, Statement
@@ -132,7 +139,10 @@ class QueryPipeline(Pipeline):
 
     async def describe(self, talk: Talk, statement: Statement) -> Shape:
         """The shape of a statement, from the engine it would go to; in its transaction, if one is open."""
-        target = talk.pinned.target if talk.pinned is not None else self.likely(talk, statement.text)
+        try:
+            target = talk.pinned.target if talk.pinned is not None else self.likely(talk, statement.text)
+        except AccessDenied as error:
+            await self._denied(talk, statement, error)
         if target is None:
             raise EngineUnavailable("no cluster can describe the statement")
         engine, sql = target.engine, statement.text
@@ -146,6 +156,12 @@ class QueryPipeline(Pipeline):
             return await connection.describe(request)
         finally:
             await connection.close()
+
+    async def _denied(self, talk: Talk, statement: Statement, error: AccessDenied) -> NoReturn:
+        """Its client will not run what it may not describe: the denial is recorded now."""
+        run = Run(talk, statement, self.ids.next())
+        run.advance()
+        await run.fail(run.error or error)
 
     # The end of the process.
 
