@@ -117,3 +117,15 @@ async def test_a_coordinator_that_breaks_off(pages: list[TrinoPage | Exception])
         assert page["error"]["errorName"] == "REMOTE_HOST_GONE"
         assert "nextUri" not in page
         assert await client.post("SELECT 1")
+
+
+async def test_a_client_that_goes_away_before_its_last_page_leaves_nothing() -> None:
+    trino = RelayEngine([coordinator_page(0, last=True, data="[" + "[1]," * 2_000_000 + "[1]]")])
+    async with served(trino) as run:
+        client = await run.client()
+        client.stream.write(client.request("POST", "/v1/statement", b"SELECT 1"))
+        await client.stream.read()
+        client.stream.abort()
+        await run.advance(1)
+        assert run.bench.records[0].reason is EndReason.COMPLETED
+        run.bench.assert_idle()

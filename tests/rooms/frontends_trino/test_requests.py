@@ -360,3 +360,23 @@ async def test_passwords_in_clear_are_warned_about_once(caplog: pytest.LogCaptur
         warnings = [record for record in caplog.records if "without TLS" in record.message]
         assert len(warnings) == 1
         assert "ann-secret" not in caplog.text
+
+
+async def test_a_client_that_does_not_take_its_reply_is_cut() -> None:
+    table = pa.table({"t": ["x" * 1000] * 100})
+    step = Step(pa.concat_tables([table] * 200), rows_per_batch=1000)
+    async with served(ScriptedEngine(script=lambda request: step)) as run:
+        client = await run.client()
+        page = await client.post("SELECT 1")
+        path = page["nextUri"].removeprefix("http://door:8080")
+        transport = client.stream._transport
+        assert transport is not None
+        transport.pause_reading()
+        for _ in range(40):  # more than the sockets' buffers take
+            client.stream.write(client.request("GET", path))
+        await run.advance(200)
+        transport.resume_reading()
+        while await client.stream.read():
+            pass
+        other = await run.client()
+        assert (await other.ask("DELETE", page["nextUri"])).status == 204

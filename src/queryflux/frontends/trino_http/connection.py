@@ -1,8 +1,9 @@
 """One HTTP connection: requests one after another, each authenticated before its body is looked at.
 
 There is one task per connection and none per request. A request must arrive whole in time: its head within
-ARRIVE_SECONDS of its first byte, its body at BODY_BYTES_PER_SECOND or faster; whoever is slower is told 408
-and cut. The door's own tick watches that, so that a request costs no timer.
+ARRIVE_SECONDS of its first byte, its body at BYTES_PER_SECOND or faster; whoever is slower is told 408 and
+cut, as is who does not take his reply at that pace. The door's own tick watches that, so that a request costs
+no timer.
 """
 
 import logging
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NEVER = float("inf")
 IDLE_SECONDS = 600.0
 """How long a connection may stay open between requests."""
 ARRIVE_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 16 * 1024
+BYTES_PER_SECOND = 16 * 1024
 LINGER_SECONDS = 2.0
 """How long a client that was refused may go on sending before it is cut: else it would not read the reply."""
 
@@ -44,7 +46,7 @@ class Connection:
         self._remembered: Remembered | None = None
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
         """When ``expire`` is due; infinite while a request is worked on."""
-        self._begun: float | None = None
+        self._arrives = False
 
     async def serve(self) -> None:
         """Until either side closes."""
@@ -62,16 +64,17 @@ class Connection:
                 return
             requests.popleft()
             if requests or not self._parser.idle:
-                self._begin_arrival()
+                self._arriving()
             else:
-                self._begun = None
                 self.deadline = self._clock.monotonic() + IDLE_SECONDS
 
     def expire(self) -> None:
-        """The time is up: say so where a request was under way, and close."""
-        if self._begun is not None:
+        """The time is up: say so where a request was on its way, and close."""
+        if self._arrives:
             self._stream.write(encode(_SLOW, keep_alive=False))
-        self._stream.close()
+            self._stream.close()
+        else:
+            self._stream.abort()
 
     # Receiving.
 
@@ -80,17 +83,22 @@ class Connection:
         data = await self._stream.read()
         if not data:
             return False
-        if self._begun is None:
-            self._begin_arrival()
+        if not self._arrives:
+            self._arriving()
         try:
             self._parser.feed(data)
         except HttpViolation as violation:
             self._violation = violation
         return True
 
-    def _begin_arrival(self) -> None:
-        self._begun = self._clock.monotonic()
-        self.deadline = self._begun + ARRIVE_SECONDS
+    def _arriving(self) -> None:
+        self._arrives = True
+        self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
+
+    def _arrived(self) -> None:
+        """The request is here; what it takes to answer it is not the client's fault."""
+        self._arrives = False
+        self.deadline = NEVER
 
     async def _body(self, request: Request) -> None:
         """Wait for the rest of the body. Raises HttpViolation; ConnectionError when the client goes away."""
@@ -99,7 +107,7 @@ class Connection:
         if self._violation is None and request.expects_continue:
             self._stream.write(CONTINUE)
         length = int(request.headers.get("content-length") or self._door.max_body_bytes)
-        self.deadline += length / BODY_BYTES_PER_SECOND
+        self.deadline += length / BYTES_PER_SECOND
         while not request.complete:
             if self._violation is not None:
                 raise self._violation
@@ -125,9 +133,13 @@ class Connection:
             await self._refuse(reply)
             return False
         keep_alive = request.keep_alive and not reply.close and self._violation is None
-        await self._write(request, reply, keep_alive)
-        if reply.then is not None:
-            await reply.then()
+        try:
+            await self._write(request, reply, keep_alive)
+        finally:
+            if reply.undelivered is not None and self._stream.closed:
+                reply.undelivered()
+            if reply.then is not None:
+                await reply.then()
         return keep_alive
 
     async def _handle(self, request: Request) -> Reply:
@@ -136,10 +148,10 @@ class Connection:
         if path == "/v1/statement" and request.method == "POST":
             self._door.pipeline.check_ready()
             await self._body(request)
-            self.deadline = float("inf")
+            self._arrived()
             return await self._handler.submit(request, identity, self._peer, self._stream.on_gone)
         await self._body(request)
-        self.deadline = float("inf")
+        self._arrived()
         return await self._handler.other(request, path, identity)
 
     async def _identity(self, request: Request, path: str) -> VerifiedIdentity:
@@ -156,15 +168,16 @@ class Connection:
         packed = len(body) >= GZIP_BYTES and accepts_gzip(request.headers.get("accept-encoding", ""))
         if packed:
             body = await self._door.in_thread(gzip, body)
-            reply = Reply(reply.status, body, reply.headers, reply.then, reply.close)
+            reply = Reply(reply.status, body, reply.headers, close=reply.close)
         head_only = request.method == "HEAD"
+        self.deadline = self._clock.monotonic() + ARRIVE_SECONDS + len(body) / BYTES_PER_SECOND
         self._stream.write(encode(reply, keep_alive=keep_alive, head_only=head_only, packed=packed))
         await self._stream.drain()
 
     async def _refuse(self, reply: Reply) -> None:
         """The last reply of a connection whose client may still be sending."""
         self._stream.write(encode(reply, keep_alive=False))
-        self._begun = None
+        self._arrives = False
         self.deadline = self._clock.monotonic() + LINGER_SECONDS
         while await self._stream.read():
             pass

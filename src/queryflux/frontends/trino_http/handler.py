@@ -118,9 +118,10 @@ class Handler:
             page = await exchange.first()
         finally:
             watch(None)
-        if not page.last:
-            self._registry.add(exchange)
-        return self._reply(exchange, page)
+        if page.last:
+            return self._reply(exchange, page)
+        self._registry.add(exchange)
+        return Reply(200, page.body, page.headers, undelivered=lambda: self._gone(exchange))
 
     def _transaction(self, headers: dict[str, str], identity: VerifiedIdentity) -> Transaction | None:
         named = headers.get(names.TRANSACTION_ID)

@@ -5,6 +5,8 @@ RETAIN_SECONDS, so that a client whose last page got lost can ask for it again; 
 RETAIN_BYTES are kept.
 """
 
+import asyncio
+import logging
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from queryflux.model.ids import process_tag_of
 from queryflux.pipeline.face import Conversation
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.tasks import TaskGroup
+
+log = logging.getLogger(__name__)
 
 ABANDON_SECONDS = 300.0
 RETAIN_SECONDS = 60.0
@@ -146,10 +150,11 @@ class Registry:
 
     async def close(self) -> None:
         """Stop everything."""
-        for exchange in self.live:
-            await exchange.cancel(EndReason.SHUTDOWN)
-        for transaction in list(self._transactions.values()):
-            await transaction.conversation.close()
+        endings = [exchange.cancel(EndReason.SHUTDOWN) for exchange in self.live]
+        endings += [transaction.conversation.close() for transaction in self._transactions.values()]
+        for outcome in await asyncio.gather(*endings, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                log.warning("ending a statement at shutdown: %s", outcome)
         self._exchanges.clear()
         self._transactions.clear()
         self._ended.clear()

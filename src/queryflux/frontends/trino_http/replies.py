@@ -25,12 +25,14 @@ _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Content-Type-Op
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back, and what is done once it has been."""
+    """What is sent back. ``then`` is done afterwards in any case; ``undelivered`` when the client has gone
+    before it had this."""
 
     status: int
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     then: Callable[[], Awaitable[None]] | None = None
+    undelivered: Callable[[], object] | None = None
     close: bool = False
 
 
