@@ -153,7 +153,7 @@ def plain_functions() -> dict[str, tuple[str, Function]]:
         "pg_size_pretty": ("text", _size_pretty),
         "pg_encoding_to_char": ("text", lambda number: "UTF8" if number == 6 else ""),
         "pg_is_in_recovery": ("bool", _constant(0)),
-        "pg_get_keywords": ("text", _constant("{}")),
+        "pg_get_keywords": ("text", _constant(array_text(_KEYWORDS.split()))),
         "json_build_object": (
             "text",
             lambda *pairs: json.dumps(dict(zip(pairs[::2], pairs[1::2], strict=False))),
@@ -171,6 +171,15 @@ def plain_functions() -> dict[str, tuple[str, Function]]:
     return table
 
 
+_KEYWORDS = """
+abort access analyse analyze attach backward cache checkpoint class cluster comment concurrently conflict
+copy database delimiter detach dictionary discard do encoding enum exclusive explain extension force freeze
+function header if ilike immutable index inherit inherits isnull limit listen load lock materialized mode
+move nothing notify notnull nowait off offset operator owned owner parser password prepared procedural
+publication reassign refresh reindex rename replica reset restrict returning role rule sequence server setof
+share show stable storage subscription tablespace temp template truncate type unlisten unlogged vacuum valid
+validate verbose volatile
+"""
 _NULL_TEXTS = """
 pg_get_expr pg_get_constraintdef pg_get_indexdef pg_get_viewdef pg_get_functiondef pg_get_function_result
 pg_get_function_arguments pg_get_function_identity_arguments pg_get_triggerdef pg_get_ruledef

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from queryflux.sql.naming import postgres_names, trino_names
+from queryflux.sql.naming import PARAMETER_PREFIX, postgres_names, trino_names
 
 Transform = Callable[[exp.Expr], exp.Expr]
 
-PARAMETER_PREFIX = "__qf_param_"
-"""``?`` becomes a column of this name and its number before parsing, so that every clause takes it."""
 _UNBOUNDED_SCALE = (38, 10)
 _INTERVAL_PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _DECIMAL_LITERAL = re.compile(r"[+-]?(\d*)\.?(\d*)")
@@ -362,10 +360,11 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
     ("mysql", ""): _FROM_MYSQL,
 }
 """By source and target; the target "" stands for every one that has no row of its own."""
-_MYSQL_FAMILY = frozenset({"mysql", "starrocks", "doris", "singlestore"})
+MYSQL_FAMILY = frozenset({"mysql", "starrocks", "doris", "singlestore"})
+"""Dialects that are written as MySQL's is."""
 
 
 def fixes_for(source: str, target: str) -> tuple[Transform, ...]:
     """The transforms of a pair of dialects, in order."""
-    source = "mysql" if source in _MYSQL_FAMILY else source
+    source = "mysql" if source in MYSQL_FAMILY else source
     return FIXES.get((source, target)) or FIXES.get((source, "")) or (parameters,)

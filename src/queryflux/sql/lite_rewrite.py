@@ -281,8 +281,10 @@ def _table_functions(tree: exp.Expr) -> exp.Expr:
             values = _call("pg_series", body.args["start"].copy(), body.args["end"].copy())
         elif isinstance(body, exp.Unnest):
             values = _call("pg_json", body.expressions[0].copy())
-        elif isinstance(body, exp.Anonymous) and body.name.lower() in ("unnest", "pg_get_keywords"):
+        elif isinstance(body, exp.Anonymous) and body.name.lower() == "unnest":
             values = _call("pg_json", *(item.copy() for item in body.expressions[:1]))
+        elif isinstance(body, exp.Anonymous) and body.name.lower() == "pg_get_keywords":
+            values = _call("pg_json", body.copy())
         else:
             raise NotSupported(f"The catalog has no table function {body.sql()[:60]}.")
         alias = node.args.get("alias")

@@ -2,6 +2,15 @@
 
 from sqlglot import exp
 
+from queryflux.sql.lexer import tokens
+
+PARAMETER_PREFIX = "__qf_param_"
+"""``?`` becomes a column of this name and its number before parsing, so that every clause takes it."""
+_BEFORE_ITEMS = frozenset(
+    {"SELECT", "ALL", "DISTINCT", "DISTINCTROW", "SQL_CALC_FOUND_ROWS", "STRAIGHT_JOIN"}
+)
+_AFTER_ITEMS = frozenset({"FROM", "WHERE", "ORDER", "LIMIT", "GROUP", "HAVING", "UNION", "INTO", "FOR", ";"})
+_LONGEST_NAME = 256
 _PG_TYPE_NAMES = {"INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE": "float8", "FLOAT": "float4"}
 _PG_FUNCTIONS = {
     exp.CurrentTimestamp: "current_timestamp",
@@ -46,6 +55,52 @@ def trino_names(root: exp.Expr) -> exp.Expr:
     ]
     select.set("expressions", items)
     return root
+
+
+def mysql_names(root: exp.Expr, text: str) -> exp.Expr:
+    """Name columns by their text, as MySQL does; of ``text``, only a leading SELECT is looked at."""
+    select = _first_select(root)
+    written = _select_items(text)
+    if select is None or len(written) != len(select.expressions):
+        return root
+    items = [
+        item if _has_name(item) else _named(item, name)
+        for item, name in zip(select.expressions, written, strict=True)
+    ]
+    select.set("expressions", items)
+    return root
+
+
+def _has_name(item: exp.Expr) -> bool:
+    if isinstance(item, exp.Column) and item.name.startswith(PARAMETER_PREFIX):
+        return False
+    return isinstance(item, exp.Column | exp.Alias | exp.Dot) or bool(item.is_star)
+
+
+def _select_items(text: str) -> list[str]:
+    """The texts between the commas of a select list; none when the text does not begin with SELECT."""
+    items: list[str] = []
+    depth, start = 0, -1
+    end = len(text)
+    for kind, position, stop in tokens(text, "mysql"):
+        word = text[position:stop].upper() if kind in ("word", "operator") else ""
+        if start < 0:
+            if kind in ("space", "comment"):
+                continue
+            if word not in _BEFORE_ITEMS and not items:
+                if position == 0 or not text[:position].strip().upper().startswith("SELECT"):
+                    return []
+                start = position
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word == ",":
+            items.append(text[start:position].strip())
+            start = stop
+        elif depth == 0 and word in _AFTER_ITEMS:
+            end = position
+            break
+    if start >= 0:
+        items.append(text[start:end].strip())
+    return [item[:_LONGEST_NAME] for item in items]
 
 
 def _first_select(root: exp.Expr) -> exp.Select | None:

@@ -10,8 +10,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
 
-from queryflux.sql.fixes import PARAMETER_PREFIX, fixes_for
+from queryflux.sql.fixes import MYSQL_FAMILY, fixes_for
 from queryflux.sql.lexer import tokens
+from queryflux.sql.naming import PARAMETER_PREFIX, mysql_names
 
 # It would log statements of users; what it has to say is in the outcome.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
@@ -19,6 +20,7 @@ logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _EXPLAIN = re.compile(
     r"\s*explain\s+(?:(analyze)\s+)?(?:verbose\s+)?(?=select|with|insert|update|delete|values|\()", re.I
 )
+_PLACEHOLDER_NAME = re.compile(PARAMETER_PREFIX + "[0-9]+")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -77,6 +79,8 @@ def _transpile(text: str, source: str, target: str, strict: bool) -> Outcome:
             None, message=f"{root.name.upper() or 'this'} statements are not translated", position=0
         )
     has_tables = root.find(exp.Table) is not None
+    if source in MYSQL_FAMILY:
+        mysql_names(root, _PLACEHOLDER_NAME.sub("?", text))
     for fix in fixes_for(source, target):
         root = fix(root)
     level = ErrorLevel.RAISE if strict else ErrorLevel.IGNORE
