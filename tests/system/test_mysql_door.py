@@ -134,7 +134,7 @@ def test_a_cursor_that_streams(place: Serving) -> None:
     assert [cursor.fetchone() for _ in range(3)] == [(0,), (1,), (2,)]
     assert place.standalone.pipeline.running
     connection._force_close()
-    cursor._result = None  # or it would read the rest from a closed connection
+    cursor._result.unbuffered_active = False  # or it would read the rest when it is collected
     place.wait_for(lambda: not place.standalone.pipeline.running)
     assert place.records[-1].reason is EndReason.CLIENT_GONE
 

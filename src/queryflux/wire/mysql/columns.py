@@ -37,17 +37,18 @@ _UUID_LENGTH = 36 * 4
 
 def column_of(field: pa.Field) -> Column:
     """The column definition of an Arrow field."""
-    column = _of_type(field.name, field.type)
-    if field.nullable:
-        return column
-    return Column(
-        column.name,
-        column.type,
-        column.collation,
-        column.length,
-        column.flags | FieldFlag.NOT_NULL,
-        column.decimals,
-    )
+    return named(shape_of(field.type), field)
+
+
+def shape_of(kind: pa.DataType) -> Column:
+    """The column definition of a type, without a name."""
+    return _of_type("", kind)
+
+
+def named(shape: Column, field: pa.Field) -> Column:
+    """``shape`` with the name of ``field``."""
+    flags = shape.flags if field.nullable else shape.flags | FieldFlag.NOT_NULL
+    return Column(field.name, shape.type, shape.collation, shape.length, flags, shape.decimals)
 
 
 def _of_type(name: str, kind: pa.DataType) -> Column:

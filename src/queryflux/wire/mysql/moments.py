@@ -4,48 +4,21 @@ MySQL manual 11.2: ``YYYY-MM-DD``, ``YYYY-MM-DD hh:mm:ss[.fraction]``, ``[-]hh[h
 """
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from queryflux.wire.mysql import digits
 from queryflux.wire.mysql.cells import Bytes2D, Mask
 
 Int64s = npt.NDArray[np.int64]
 
 DAY_MICROS = 86_400_000_000
-_FIRST_DAY = -25567  # 1900-01-01
-_LAST_DAY = 47_481  # 2099-12-31
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
-
-
-@cache
-def _days() -> Bytes2D:
-    """Every day of two centuries, ten characters each."""
-    days = pa.array(np.arange(_FIRST_DAY, _LAST_DAY + 1, dtype=np.int32)).cast(pa.date32())
-    return _characters(days.cast(pa.string()), 10)
-
-
-@cache
-def _seconds() -> Bytes2D:
-    """Every second of a day, eight characters each, and 24:00:00."""
-    seconds = pa.array(np.arange(86_400, dtype=np.int32)).cast(pa.time32("s"))
-    table = _characters(seconds.cast(pa.string()), 8)
-    return np.vstack([table, np.frombuffer(b"24:00:00", np.uint8)])
-
-
-@cache
-def _thousands() -> Bytes2D:
-    """000 to 999."""
-    digits = np.arange(1000)
-    columns = [digits // 100, digits // 10 % 10, digits % 10]
-    return (np.stack(columns, axis=1) + ord("0")).astype(np.uint8)
-
-
-def _characters(strings: pa.StringArray, width: int) -> Bytes2D:
-    return np.frombuffer(strings.buffers()[2], np.uint8, len(strings) * width).reshape(-1, width)
 
 
 def numbers(array: pa.Array, kind: type[np.generic]) -> npt.NDArray[np.generic]:
@@ -81,45 +54,62 @@ def decimals_of(unit: str) -> int:
 
 def date_matrix(days: npt.NDArray[np.generic]) -> Bytes2D | None:
     """Length byte and ten characters for each day; None when a day is outside the table."""
-    if len(days) and (days.min() < _FIRST_DAY or days.max() > _LAST_DAY):
+    if not _in_table(days):
         return None
-    matrix = np.empty((len(days), 11), np.uint8)
-    matrix[:, 0] = 10
-    matrix[:, 1:] = _days()[days.astype(np.int64) - _FIRST_DAY]
-    return matrix
+    return digits.matrix(digits.days().take(days.astype(np.int64) - digits.FIRST_DAY))
+
+
+def _in_table(days: npt.NDArray[Any]) -> bool:
+    return not len(days) or bool(days.min() >= digits.FIRST_DAY and days.max() <= digits.LAST_DAY)
 
 
 def datetime_matrix(micros: Int64s, decimals: int) -> Bytes2D | None:
     """Length byte and characters for each moment; None when a day is outside the table."""
-    days, rest = np.divmod(micros, DAY_MICROS)
-    if len(days) and (days.min() < _FIRST_DAY or days.max() > _LAST_DAY):
+    days = micros // DAY_MICROS
+    if not _in_table(days):
         return None
-    width = 19 + (decimals + 1 if decimals else 0)
-    matrix = np.empty((len(micros), width + 1), np.uint8)
-    matrix[:, 0] = width
-    matrix[:, 1:11] = _days()[days - _FIRST_DAY]
-    matrix[:, 11] = ord(" ")
-    _write_clock(matrix, 12, rest, decimals)
-    return matrix
+    layout = _layout(True, decimals)
+    out = np.empty(len(micros), layout)
+    out["length"] = layout.itemsize - 1
+    out["day"] = digits.bare_days().take(days - digits.FIRST_DAY)
+    out["space"] = ord(" ")
+    _write_clock(out, micros - days * DAY_MICROS, decimals)
+    return digits.matrix(out)
 
 
 def time_matrix(micros: Int64s, decimals: int) -> Bytes2D:
     """Length byte and characters for each time of day, 24:00:00 included."""
-    width = 8 + (decimals + 1 if decimals else 0)
-    matrix = np.empty((len(micros), width + 1), np.uint8)
-    matrix[:, 0] = width
-    _write_clock(matrix, 1, micros, decimals)
-    return matrix
+    layout = _layout(False, decimals)
+    out = np.empty(len(micros), layout)
+    out["length"] = layout.itemsize - 1
+    _write_clock(out, micros, decimals)
+    return digits.matrix(out)
 
 
-def _write_clock(matrix: Bytes2D, start: int, micros: Int64s, decimals: int) -> None:
-    seconds, fraction = np.divmod(micros, 1_000_000)
-    matrix[:, start : start + 8] = _seconds()[seconds]
+@cache
+def _layout(day: bool, decimals: int) -> "np.dtype[np.void]":
+    fields = [("length", "u1")]
+    if day:
+        fields += [("day", "V10"), ("space", "u1")]
+    fields.append(("clock", "V8"))
     if decimals:
-        matrix[:, start + 8] = ord(".")
-        matrix[:, start + 9 : start + 12] = _thousands()[fraction // 1000]
+        fields += [("point", "u1"), ("millis", "V3")]
     if decimals > 3:
-        matrix[:, start + 12 : start + 15] = _thousands()[fraction % 1000]
+        fields.append(("micros", "V3"))
+    return np.dtype(fields)
+
+
+def _write_clock(out: npt.NDArray[np.void], micros: Int64s, decimals: int) -> None:
+    seconds = micros // 1_000_000
+    out["clock"] = digits.seconds().take(seconds)
+    if not decimals:
+        return
+    fraction = micros - seconds * 1_000_000
+    millis = fraction // 1000
+    out["point"] = ord(".")
+    out["millis"] = digits.groups(3).take(millis)
+    if decimals > 3:
+        out["micros"] = digits.groups(3).take(fraction - millis * 1000)
 
 
 def dates_text(array: pa.Array) -> pa.Array:
@@ -167,8 +157,8 @@ def durations_text(array: pa.Array) -> pa.Array:
         ],
     )
     sign = pc.if_else(pa.array(micros < 0), pa.scalar("-"), pa.scalar(""))
-    digits = pc.utf8_lpad(pa.array(hours).cast(pa.string()), 2, "0")
-    joined = pc.binary_join_element_wise(sign, digits, text, "")
+    padded = pc.utf8_lpad(pa.array(hours).cast(pa.string()), 2, "0")
+    joined = pc.binary_join_element_wise(sign, padded, text, "")
     return _where_valid(joined, array)
 
 

@@ -6,6 +6,7 @@ value instead, because the kernels cost more than they save there; both ways giv
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +15,19 @@ import pyarrow.compute as pc
 from queryflux.model.errors import NotSupported
 from queryflux.wire.mysql.binary import binary_encoder
 from queryflux.wire.mysql.cells import Cells, binary_array, fixed_array
-from queryflux.wire.mysql.columns import column_of
+from queryflux.wire.mysql.columns import named, shape_of
 from queryflux.wire.mysql.constants import MAX_PAYLOAD
 from queryflux.wire.mysql.lenenc import NULL, lenenc_bytes
 from queryflux.wire.mysql.packets import PacketCodec
-from queryflux.wire.mysql.text import text_encoder, text_speller
+from queryflux.wire.mysql.replies import Column
+from queryflux.wire.mysql.text import Encode, Spell, text_encoder, text_speller
 
 SLICE_ROWS = 8192
 SLICE_BYTES = 1 << 20
 """Aims for one slice; a single row may be larger."""
-FEW_ROWS = 16
+FEW_ROWS = 32
+_FEW_CELLS = 2048
+_FEW_BYTES = 256 * 1024
 Batch = pa.RecordBatch
 """What doors, which do not know Arrow, call a batch."""
 
@@ -31,31 +35,65 @@ _LARGEST_JOIN = (1 << 31) - 1
 _HEADER = 4
 
 
+@dataclass(slots=True)
+class _Plan:
+    """How columns of one type are sent. ``warm``: its tables are made."""
+
+    shape: Column
+    encode: Encode
+    spell: Spell | None
+    warm: bool = False
+
+
+_PLANS: tuple[dict[pa.DataType, _Plan], dict[pa.DataType, _Plan]] = ({}, {})
+"""Plans of the text and of the binary protocol, by type: a result has few types that were not seen before."""
+_MOST_PLANS = 1024
+
+
+def _plan(kind: pa.DataType, binary: bool) -> _Plan:
+    plans = _PLANS[binary]
+    plan = plans.get(kind)
+    if plan is None:
+        if binary:
+            plan = _Plan(shape_of(kind), binary_encoder(kind), None)
+        else:
+            plan = _Plan(shape_of(kind), text_encoder(kind), text_speller(kind))
+        if len(plans) < _MOST_PLANS:
+            plans[kind] = plan
+    return plan
+
+
 class RowEncoder:
     """Encodes the batches of one result. ``columns`` are its column definitions."""
 
     def __init__(self, schema: pa.Schema, *, binary: bool = False) -> None:
         """``binary``: rows of the binary protocol, for a prepared statement."""
-        self.columns = [column_of(field) for field in schema]
         self._binary = binary
-        self._encoders = [(binary_encoder if binary else text_encoder)(kind) for kind in schema.types]
-        spellers = [] if binary else [text_speller(kind) for kind in schema.types]
-        self._spellers = None if binary or None in spellers else spellers
+        self._plans = [_plan(kind, binary) for kind in schema.types]
+        self.columns = [named(plan.shape, field) for plan, field in zip(self._plans, schema, strict=True)]
+        spellers = [plan.spell for plan in self._plans if plan.spell is not None]
+        self._spellers = spellers if len(spellers) == len(self._plans) else None
 
     def is_small(self, batch: pa.RecordBatch) -> bool:
         """Whether encoding it takes so little that a thread would cost more."""
         rows: int = batch.num_rows
-        return rows <= FEW_ROWS or rows * len(self.columns) <= SLICE_ROWS
+        cells = rows * len(self._plans)
+        if batch.get_total_buffer_size() > _FEW_BYTES:
+            return False
+        if rows <= FEW_ROWS and self._spellers is not None:
+            return cells <= _FEW_CELLS
+        return cells <= SLICE_ROWS and all(plan.warm for plan in self._plans)
 
     def slices(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Pieces of ``batch`` of a size that is encoded in a few milliseconds."""
         rows = batch.num_rows
-        if rows <= FEW_ROWS:
-            if rows:
-                yield batch
+        step = SLICE_ROWS
+        # Quick, but too much where the batch is itself a slice; nbytes is right, and slow.
+        if rows and batch.get_total_buffer_size() > SLICE_BYTES:
+            step = min(max(SLICE_BYTES * rows // max(batch.nbytes, 1), 1), SLICE_ROWS)
+        if 0 < rows <= step:
+            yield batch
             return
-        width = max(batch.nbytes // rows, 1)
-        step = min(max(SLICE_BYTES // width, 1), SLICE_ROWS)
         for start in range(0, rows, step):
             yield batch.slice(start, step)
 
@@ -77,7 +115,6 @@ class RowEncoder:
         assert self._spellers is not None
         columns = []
         for column, spell in zip(batch.columns, self._spellers, strict=True):
-            assert spell is not None
             values = column.to_pylist()
             columns.append([NULL if value is None else lenenc_bytes(spell(value)) for value in values])
         codec = PacketCodec(0)
@@ -87,7 +124,9 @@ class RowEncoder:
 
     def _join(self, batch: pa.RecordBatch, sequence: int) -> tuple[bytes | memoryview, int]:
         rows = batch.num_rows
-        cells = [encode(column) for encode, column in zip(self._encoders, batch.columns, strict=True)]
+        cells = [plan.encode(column) for plan, column in zip(self._plans, batch.columns, strict=True)]
+        for plan in self._plans:
+            plan.warm = True
         if self._binary:
             cells.insert(0, _bitmap(batch))
         lengths = np.zeros(rows, np.int64)

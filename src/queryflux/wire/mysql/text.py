@@ -5,11 +5,21 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queryflux.wire.mysql import moments
-from queryflux.wire.mysql.cells import Bytes2D, Cells, fixed, null_mask, variable
+from queryflux.wire.mysql import digits, moments
+from queryflux.wire.mysql.cells import (
+    Bytes2D,
+    Cells,
+    fixed,
+    fixed_array,
+    null_mask,
+    raw,
+    value_lengths,
+    variable,
+)
 from queryflux.wire.mysql.json_text import as_duration, decimals_text, floats_text, hex_text, json_column
 
 Encode = Callable[[pa.Array], Cells]
@@ -30,6 +40,10 @@ def text_encoder(kind: pa.DataType) -> Encode:
         return _booleans
     if types.is_floating(kind):
         return _strings(floats_text)
+    if types.is_integer(kind) and not types.is_uint64(kind):
+        return _integers
+    if types.is_decimal128(kind) and kind.scale >= 0:
+        return _decimals
     if types.is_decimal(kind):
         return _strings(decimals_text)
     if types.is_date(kind):
@@ -73,6 +87,67 @@ def as_binary(array: pa.Array) -> pa.BinaryArray:
     return array.cast(pa.binary())
 
 
+def _filled(array: pa.Array) -> npt.NDArray[np.int64]:
+    values: npt.NDArray[np.int64] = (array.fill_null(0) if array.null_count else array).to_numpy()
+    return values
+
+
+def _integers(array: pa.Array) -> Cells:
+    """Small ones are picked from a table, NULL among them."""
+    values = _filled(array)
+    nulls = null_mask(array)
+    if values.min() < digits.SMALLEST or values.max() >= digits.LARGEST:
+        return variable(as_binary(array))
+    entries = values.astype(np.int32) - digits.SMALLEST
+    if nulls is not None:
+        entries[nulls] = digits.NULL_ENTRY
+    return _picked(digits.small_numbers(), entries)
+
+
+def _picked(table: pa.BinaryArray, entries: npt.NDArray[np.int32]) -> Cells:
+    cells = table.take(pa.array(entries))
+    return Cells([cells], value_lengths(cells))
+
+
+def _decimals(array: pa.Array) -> Cells:
+    """Those that fit 64 bits are spelled as a whole part and a fraction, both small enough for tables."""
+    scale: int = array.type.scale
+    words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), array.offset * 16).reshape(-1, 2)
+    nulls = null_mask(array)
+    values, high = words[:, 0], words[:, 1]
+    if nulls is not None:
+        values, high = np.where(nulls, 0, values), np.where(nulls, 0, high)
+    if not np.array_equal(values >> 63, high) or scale > digits.MOST_PLACES:
+        return variable(as_binary(decimals_text(array)))
+    if not scale:
+        return _integers(pa.array(values, mask=nulls))
+    size = np.abs(values)
+    whole = size // 10**scale
+    if whole.max() >= digits.WHOLES or size.min() < 0:
+        return variable(as_binary(decimals_text(array)))
+    entries = whole.astype(np.int32)
+    entries[values < 0] += digits.WHOLES
+    if nulls is not None:
+        entries[nulls] = 2 * digits.WHOLES
+    head = _picked(digits.decimal_wholes(scale), entries)
+    fraction = _fraction(size - whole * 10**scale, scale)
+    if nulls is not None:
+        fraction_cells = raw(fraction, nulls)
+        return Cells([*head.parts, *fraction_cells.parts], head.lengths + fraction_cells.lengths)
+    return Cells([*head.parts, fixed_array(fraction)], head.lengths + fraction.shape[1])
+
+
+def _fraction(values: npt.NDArray[np.int64], places: int) -> Bytes2D:
+    """The point and the digits after it."""
+    if places <= _GROUP:
+        return digits.matrix(digits.fractions(places).take(values))
+    high = values // 10 ** (places - _GROUP)
+    out = np.empty(len(values), np.dtype([("first", f"V{_GROUP + 1}"), ("rest", f"V{places - _GROUP}")]))
+    out["first"] = digits.fractions(_GROUP).take(high)
+    out["rest"] = digits.groups(places - _GROUP).take(values - high * 10 ** (places - _GROUP))
+    return digits.matrix(out)
+
+
 def _booleans(array: pa.Array) -> Cells:
     nulls = null_mask(array)
     values = (array.fill_null(False) if nulls is not None else array).to_numpy(zero_copy_only=False)
@@ -105,13 +180,14 @@ def _times(array: pa.Array) -> Cells:
     return fixed(moments.time_matrix(micros, moments.decimals_of(array.type.unit)), null_mask(array))
 
 
+_GROUP = 4
 _DASHES = (8, 13, 18, 23)
 
 
 def _uuids(array: pa.Array) -> Cells:
     storage = array.storage
-    digits = hex_text((storage.fill_null(bytes(16)) if storage.null_count else storage).cast(pa.binary()))
-    pairs: Bytes2D = np.frombuffer(digits.buffers()[2], np.uint8, len(array) * 32).reshape(-1, 32)
+    spelled = hex_text((storage.fill_null(bytes(16)) if storage.null_count else storage).cast(pa.binary()))
+    pairs: Bytes2D = np.frombuffer(spelled.buffers()[2], np.uint8, len(array) * 32).reshape(-1, 32)
     matrix = np.full((len(array), 37), ord("-"), np.uint8)
     matrix[:, 0] = 36
     places = [place + 1 for place in range(36) if place not in _DASHES]
