@@ -63,7 +63,7 @@ _TOUCHES = (
     "dblink",
     "hold",
 )
-"""One of these is in every statement that leaves something behind; plain searches cost less than a pattern."""
+"""One of these is in every statement that leaves something behind."""
 _SETS_NOTHING = {"default", "local"}
 
 MAX_CACHED_TEXT = 4096
