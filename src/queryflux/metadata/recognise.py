@@ -15,7 +15,7 @@ MAX_CHARS = 256 << 10
 """A longer statement is never taken for a question about the catalog."""
 
 _MAY_BE = re.compile(
-    r"pg_|information_schema|performance_schema|system\s*\.|\bcurrent_|\bversion\s*\(|\bset_config\b|@@"
+    r"pg_|information_schema|performance_schema|system[\"`]?\s*\.|\bcurrent_|\bversion\s*\(|\bset_config\b|@@"
     r"|::\s*reg|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize)\b",
     re.IGNORECASE,
 )
@@ -179,6 +179,8 @@ def _asks_session(words: list[tuple[str, str]]) -> bool:
                 return False
         elif kind == "quoted" and before not in ("AS", "."):
             return False
+        elif kind == "word" and lowered != "from" and index and _ends_expression(words[index - 1]):
+            continue  # an alias without AS
         elif kind == "word" and before not in ("AS", "."):
             called = index + 1 < len(words) and words[index + 1][1] == "("
             if lowered in _SESSION_FUNCTIONS and (called or lowered in _BARE):
@@ -189,3 +191,7 @@ def _asks_session(words: list[tuple[str, str]]) -> bool:
         elif kind == "word" and before == "." and lowered in _SESSION_FUNCTIONS:
             asks = True
     return asks
+
+
+def _ends_expression(word: tuple[str, str]) -> bool:
+    return word[1] == ")" or word[0] in ("variable", "string", "number")

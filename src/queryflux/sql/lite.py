@@ -52,7 +52,7 @@ def lite_query(text: str, dialect: str, catalog: Catalog) -> LiteQuery:
         tree = sqlglot.parse_one(text, read=dialect or None)
     except (SqlglotError, RecursionError) as error:
         raise SqlSyntaxError("The catalog query cannot be read.") from error
-    return rewrite(tree, dialect, catalog)
+    return rewrite(tree, dialect, catalog, text)
 
 
 def simplify(text: str) -> str:

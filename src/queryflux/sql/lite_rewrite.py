@@ -9,6 +9,7 @@ from sqlglot.errors import ErrorLevel
 from queryflux.model.errors import NotSupported
 from queryflux.sql.fixes import escape_strings
 from queryflux.sql.lite import Catalog, LiteQuery, no_such_table, not_a_query
+from queryflux.sql.naming import derived_name, select_items
 from queryflux.sql.shapes import Scope, cast_type, expression_type, query_columns, scopes
 
 _OBJECT_CASTS = frozenset({"REGCLASS", "REGTYPE", "REGNAMESPACE", "REGPROC", "REGROLE", "REGPROCEDURE"})
@@ -31,15 +32,14 @@ _BARE["trino"] = frozenset({"current_schema", "current_catalog", "current_user"}
 _CATALOG_COLUMNS = ("table_catalog", "catalog_name")
 
 
-def rewrite(tree: exp.Expr, dialect: str, catalog: Catalog) -> LiteQuery:
-    """The query for SQLite. Raises as ``lite.lite_query``."""
+def rewrite(tree: exp.Expr, dialect: str, catalog: Catalog, text: str) -> LiteQuery:
+    """The query for SQLite; ``text`` is what ``tree`` was parsed from. Raises as ``lite.lite_query``."""
     if not isinstance(tree, exp.Query) or tree.find(exp.Command, exp.Into):
         raise not_a_query()
     resolver = _Resolver(catalog, dialect)
     root = Scope(resolver.columns, catalog.functions)
     columns = query_columns(tree, root)
-    if dialect == "postgres":
-        columns = [(name, kind) for name, kind in _postgres_labels(tree, columns)]
+    columns = _labelled(tree, columns, dialect, text)
     parameter_types = _parameters(tree, root)
     resolver.rename(tree)
     for column in list(tree.find_all(exp.Column)):
@@ -47,6 +47,11 @@ def rewrite(tree: exp.Expr, dialect: str, catalog: Catalog) -> LiteQuery:
             column.replace(_call(column.name.lower()))
     for change in _CHANGES:
         tree = change(tree)
+    for name in tree.find_all(exp.Identifier):
+        if name.args.get("quoted"):
+            # SQLite takes "name" for a string when there is no such column, but never `name`.
+            name.set("this", "`" + name.name.replace("`", "``") + "`")
+            name.set("quoted", False)
     sql = tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.IGNORE, comments=False)
     return LiteQuery(sql, tuple(columns), parameter_types, frozenset(resolver.used))
 
@@ -115,26 +120,35 @@ def _catalog_filter(table: exp.Table, name: str, columns: object) -> exp.Expr | 
     return exp.EQ(this=exp.column(column), expression=_call("coalesce", wanted, exp.column(column)))
 
 
-def _postgres_labels(tree: exp.Expr, columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Labels as PostgreSQL gives them: unquoted names in lower case, functions by name."""
+def _labelled(
+    tree: exp.Expr, columns: list[tuple[str, str]], dialect: str, text: str
+) -> list[tuple[str, str]]:
+    """Labels as a server of the dialect gives them to columns that the query does not name."""
     select: exp.Expr = tree
     while isinstance(select, exp.SetOperation | exp.Subquery):
         select = select.this
     items = select.expressions if isinstance(select, exp.Select) else []
     if len(items) != len(columns):
         return columns
-    return [(_label(item, name), kind) for item, (name, kind) in zip(items, columns, strict=True)]
+    written = select_items(text) if dialect == "mysql" else []
+    labels = []
+    for number, (item, (name, _)) in enumerate(zip(items, columns, strict=True)):
+        if isinstance(item, exp.Alias | exp.Column):
+            labels.append(_own_label(item, name, dialect))
+        elif dialect == "trino":
+            labels.append(f"_col{number}")
+        elif len(written) == len(items):
+            labels.append(written[number])
+        else:
+            labels.append(derived_name(item) or "?column?")
+    return [(label, kind) for label, (_, kind) in zip(labels, columns, strict=True)]
 
 
-def _label(item: exp.Expr, name: str) -> str:
-    if isinstance(item, exp.Alias):
-        quoted = isinstance(item.args["alias"], exp.Identifier) and item.args["alias"].quoted
-        return name if quoted else name.lower()
-    if isinstance(item, exp.Column):
-        return name if item.this.args.get("quoted") else name.lower()
-    from queryflux.sql.naming import derived_name
-
-    return derived_name(item) or "?column?"
+def _own_label(item: exp.Expr, name: str, dialect: str) -> str:
+    """PostgreSQL folds names that are not quoted."""
+    given = item.args["alias"] if isinstance(item, exp.Alias) else item.this
+    quoted = isinstance(given, exp.Identifier) and given.args.get("quoted")
+    return name.lower() if dialect == "postgres" and not quoted else name
 
 
 def _parameters(tree: exp.Expr, root: Scope) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def trino_names(root: exp.Expr) -> exp.Expr:
 def mysql_names(root: exp.Expr, text: str) -> exp.Expr:
     """Name columns by their text, as MySQL does; of ``text``, only a leading SELECT is looked at."""
     select = _first_select(root)
-    written = _select_items(text)
+    written = select_items(text)
     if select is None or len(written) != len(select.expressions):
         return root
     items = [
@@ -77,7 +77,7 @@ def _has_name(item: exp.Expr) -> bool:
     return isinstance(item, exp.Column | exp.Alias | exp.Dot) or bool(item.is_star)
 
 
-def _select_items(text: str) -> list[str]:
+def select_items(text: str) -> list[str]:
     """The texts between the commas of a select list; none when the text does not begin with SELECT."""
     items: list[str] = []
     depth, start = 0, -1

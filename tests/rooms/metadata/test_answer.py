@@ -130,6 +130,15 @@ async def test_labels_are_those_of_postgres() -> None:
     assert described.schema.names == ["current_database", "big", "Big", "oid"]
 
 
+async def test_labels_are_those_of_trino_and_mysql() -> None:
+    trino = await Client("trino", catalog="lake").describe("select current_user, 1 AS Big, version()")
+    assert trino.schema is not None
+    assert trino.schema.names == ["_col0", "Big", "_col2"]
+    mysql = await Client("mysql").describe("select version( ), @@version_comment, user() U limit 1")
+    assert mysql.schema is not None
+    assert mysql.schema.names == ["version( )", "@@version_comment", "U"]
+
+
 async def test_a_schema_that_is_named_is_the_visible_one() -> None:
     sql = "select relname from pg_class where relkind = 'r' and pg_table_is_visible(oid) and oid > 16384"
     assert await postgres(database="raw").values(sql) == ["Events"]
@@ -350,3 +359,9 @@ async def test_cancelling_stops_the_query() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await client.values("select count(*) from pg_am") == [2]
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "trino"])
+async def test_a_quoted_name_that_is_no_column_is_an_error_and_no_string(dialect: str) -> None:
+    with pytest.raises(EngineError):
+        await Client(dialect, catalog="lake").ask('select "nothing" from information_schema.columns')
