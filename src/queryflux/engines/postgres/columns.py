@@ -142,8 +142,9 @@ def uuid_text(array: pa.Array) -> pa.Array:
         raw = np.frombuffer(buffers[1], dtype=np.uint8)[start : start + count * 16].reshape(count, 16)
     text = np.full((count, 36), ord("-"), dtype=np.uint8)
     for first, last, place in _GROUPS:
-        digits = np.ascontiguousarray(_HEX[raw[:, first:last]]).view(np.uint8).reshape(count, -1)
-        text[:, place : place + digits.shape[1]] = digits
+        width = 2 * (last - first)
+        digits = np.ascontiguousarray(_HEX[raw[:, first:last]]).view(np.uint8).reshape(count, width)
+        text[:, place : place + width] = digits
     offsets = np.arange(0, (count + 1) * 36, 36, dtype=np.int32)
     whole = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
     return pc.if_else(storage.is_valid(), whole, None) if storage.null_count else whole

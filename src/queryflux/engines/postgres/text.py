@@ -30,6 +30,7 @@ _TOKEN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _TYPE_NAME = re.compile(r"[A-Za-z_][\w ]*(?:\(\s*\d+\s*(?:,\s*-?\d+\s*)?\))?[A-Za-z ]*(?:\[\d*\])*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+")
+MAX_INT4 = 2**31 - 1
 MAX_INT8 = 2**63 - 1
 
 
@@ -109,8 +110,17 @@ def constant(parameter: Parameter) -> str:
     if kind and not _TYPE_NAME.fullmatch(kind):
         raise InvalidRequest(f"{kind!r} is not the name of a type")
     text, own = _rendered(value)
+    if kind and isinstance(value, int) and not isinstance(value, bool):
+        text = f"'{value}'"
     kind = kind or own
     return f"({text}::{kind})" if kind else f"({text})"
+
+
+def _whole(value: int) -> tuple[str, str]:
+    """A sign is an operator of its own, which binds less tightly than a cast: so larger ones are quoted."""
+    if abs(value) <= MAX_INT4:
+        return str(value), ""
+    return f"'{value}'", ("int8" if -MAX_INT8 - 1 <= value <= MAX_INT8 else "numeric")
 
 
 def _rendered(value: Any) -> tuple[str, str]:
@@ -121,7 +131,7 @@ def _rendered(value: Any) -> tuple[str, str]:
         case bool():
             return ("true" if value else "false"), ""
         case int():
-            return str(value), ("" if -MAX_INT8 - 1 < value <= MAX_INT8 else "numeric")
+            return _whole(value)
         case float():
             return f"'{value!r}'", "float8"
         case Decimal():
