@@ -20,7 +20,7 @@ from queryflux.engines.port import (
     TableRef,
     TransactionStatus,
 )
-from queryflux.model.errors import EngineError, QueryCancelled
+from queryflux.model.errors import EngineConnectionLost, EngineError, QueryCancelled
 from queryflux.model.protocol import ClientProtocol
 from queryflux.results.answer import Answer, Batches, Done, EngineStats, Shape
 
@@ -115,6 +115,7 @@ class ScriptedConnection(EngineConnection):
         self._cancelled = asyncio.Event()
         self._busy = False
         self.syncs = 0
+        self._broken = False
         self.closed = False
 
     @property
@@ -125,6 +126,10 @@ class ScriptedConnection(EngineConnection):
         assert not self.closed, "execute on a closed connection"
         assert not self._busy, "two statements at once on one connection"
         self._engine.requests.append(request)
+        if self._broken:
+            self._broken = False
+            self._status = TransactionStatus.IDLE
+            raise EngineConnectionLost("reset by peer")
         if (control := self._control(request.sql)) is not None:
             return control
         self._cancelled.clear()
@@ -136,6 +141,10 @@ class ScriptedConnection(EngineConnection):
             if self._status is TransactionStatus.OPEN:
                 self._status = TransactionStatus.FAILED
             raise
+
+    def lose(self) -> None:
+        """The link breaks at the next statement; a new one works."""
+        self._broken = True
 
     async def _run(self, step: Step) -> Answer:
         if step.gate is not None:

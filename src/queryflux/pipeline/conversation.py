@@ -52,7 +52,8 @@ class Pinned:
     trace: Trace | None
     connection: EngineConnection
     slot: Slot | None
-    expired: bool = False
+    lost: str = ""
+    """Why the engine no longer knows of it; the client still has to say ROLLBACK."""
 
     def take(self) -> Slot:
         """The slot, for the next statement."""
@@ -61,12 +62,9 @@ class Pinned:
         return slot
 
     def check(self) -> None:
-        """Raises TransactionFailed after the idle limit has rolled it back."""
-        if self.expired:
-            raise TransactionFailed(
-                f"the transaction was idle over {self.plan.idle_in_transaction_secs:g} s and was rolled back",
-                hint="send ROLLBACK, then begin again",
-            )
+        """Raises TransactionFailed when the transaction is lost."""
+        if self.lost:
+            raise TransactionFailed(f"the transaction {self.lost}", hint="send ROLLBACK, then begin again")
 
 
 class Talk(Conversation):
@@ -123,6 +121,16 @@ class Talk(Conversation):
             if limit:
                 self._idle = self.pipeline.clock.call_later(limit, self._idled)
 
+    def transaction_gone(self, error: Exception | None) -> None:
+        """The engine has no transaction any more, and its slot is back: lost with the connection, or ended
+        by a statement that we did not take for its end."""
+        if self.pinned is None:
+            return
+        if error is None:
+            self.pinned = None
+        else:
+            self.pinned.lost = f"was lost at the engine: {error}"
+
     def connection_to(self, target: Cluster) -> EngineConnection:
         """Our connection to a cluster; made when first needed, kept for the next statement."""
         if self.pinned is not None:
@@ -175,7 +183,7 @@ class Talk(Conversation):
     @property
     def transaction(self) -> TransactionStatus:
         if self.pinned is not None and not self._implicit:
-            if self.pinned.expired:
+            if self.pinned.lost:
                 return TransactionStatus.FAILED
             return self.pinned.connection.transaction
         return TransactionStatus.IDLE if self._begun is None else TransactionStatus.OPEN
@@ -193,9 +201,9 @@ class Talk(Conversation):
         pinned, self.pinned, self._begun = self.pinned, None, None
         if pinned is None:
             return Done(tag)
-        failed = pinned.expired or pinned.connection.transaction is TransactionStatus.FAILED
+        failed = bool(pinned.lost) or pinned.connection.transaction is TransactionStatus.FAILED
         try:
-            if not pinned.expired and pinned.connection.transaction is not TransactionStatus.IDLE:
+            if not pinned.lost and pinned.connection.transaction is not TransactionStatus.IDLE:
                 await self._control(pinned.target, pinned.connection, statement)
         finally:
             await self._unpin(pinned)
@@ -229,7 +237,8 @@ class Talk(Conversation):
     def _idled(self) -> None:
         self._idle = None
         if self.pinned is not None and self._current is None:
-            self.pinned.expired = True
+            limit = self.pinned.plan.idle_in_transaction_secs
+            self.pinned.lost = f"was idle for longer than {limit:g} s and was rolled back"
             self.pipeline.tasks.spawn("roll back idle transaction", self._roll_back_idle(self.pinned))
 
     async def _roll_back_idle(self, pinned: Pinned) -> None:

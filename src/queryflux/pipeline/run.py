@@ -92,7 +92,7 @@ class Run(Query):
         self.trace: Trace | None = None
         self.ticket: Ticket | None = None
         self.slot: Slot | None = None
-        self.unreachable: set[str] = set()
+        self.unreachable: tuple[str, ...] = ()
         self.translation: Translation | None = None
         self.sql = statement.text
         self.connection: EngineConnection | None = None
@@ -103,7 +103,7 @@ class Run(Query):
         self._pending: Awaitable[None] | None = None
         self._timer: Timer | None = None
         self._stop: EndReason | None = None
-        self._streams = False
+        self._batches = False
         self._closing = False
         self._closed: asyncio.Future[None] | None = None
 
@@ -137,13 +137,6 @@ class Run(Query):
 
     async def start(self) -> Answer:
         try:
-            return await self._start()
-        except asyncio.CancelledError:
-            await self._shielded_end(EndReason.CLIENT_GONE, None)
-            raise
-
-    async def _start(self) -> Answer:
-        try:
             while self.error is None and self._pending is not None:
                 pending, self._pending = self._pending, None
                 await pending
@@ -151,21 +144,23 @@ class Run(Query):
         except QueryFluxError as error:
             self.error = error
         except asyncio.CancelledError:
+            await self._shielded_end(EndReason.CLIENT_GONE, None)
             raise
         except Exception as error:
             self.error = self._internal(error)
-        if self._stop is not None and self.answer is not None:
-            await self.answer_too_late()
+        answer = self.answer
         if self.error is not None or self._stop is not None:
+            if answer is not None and type(answer) is not Done:
+                await answer.close()  # it was stopped while the engine accepted it: nobody will read this
             await self.fail(self.error or self.ended_error())
-        assert self.answer is not None
-        if isinstance(self.answer, Done):
-            self.rows = self.answer.rows or 0
+        assert answer is not None
+        if type(answer) is Done:
+            self.rows = answer.rows or 0
             self._note_changed_tables()
             await self.end(EndReason.COMPLETED, None)
         else:
-            self._streams = isinstance(self.answer, Batches)
-        return self.answer
+            self._batches = isinstance(answer, Batches)
+        return answer
 
     def _note_changed_tables(self) -> None:
         kind = classify(self.statement.text, self.statement.dialect).kind
@@ -174,7 +169,7 @@ class Run(Query):
 
     async def next(self) -> "pa.RecordBatch | object | None":
         answer = self.answer
-        if self.state is State.ENDED or answer is None or isinstance(answer, Done):
+        if self.state is State.ENDED or answer is None or type(answer) is Done:
             await self._after_the_end()
             return None
         try:
@@ -187,17 +182,16 @@ class Run(Query):
         except Exception as error:
             await self.fail(self._internal(error))
         if part is not None:
-            if self._streams:
+            if self._batches:
                 self.rows += cast("pa.RecordBatch", part).num_rows
             return part
         if self._stop is not None:
             await self.fail(self.ended_error())
-        if isinstance(answer, Frames):
-            self.rows = answer.rows or 0
-            failure = answer.failure
-            await self.end(EndReason.COMPLETED if failure is None else EndReason.FAILED, failure)
-        else:
-            await self.end(EndReason.COMPLETED, None)
+        failure = None
+        if not self._batches:
+            frames = cast(Frames, answer)
+            self.rows, failure = frames.rows or 0, frames.failure
+        await self.end(EndReason.COMPLETED if failure is None else EndReason.FAILED, failure)
         return None
 
     async def _after_the_end(self) -> None:
@@ -207,11 +201,6 @@ class Run(Query):
             raise self.ended_error()
 
     # The endings.
-
-    async def answer_too_late(self) -> None:
-        """It was stopped while the engine accepted it: nobody will read the answer."""
-        if self.answer is not None and not isinstance(self.answer, Done):
-            await self.answer.close()
 
     async def fail(self, error: QueryFluxError) -> NoReturn:
         """End with ``error`` and raise it; or what stopped it, when that is why the engine complained."""
@@ -275,7 +264,7 @@ class Run(Query):
         try:
             await self._stop_engine(reason)
         finally:
-            self._give_back()
+            self._give_back(error)
             self._write(reason, error)
             self.talk.ended(self)
             self._closing = False
@@ -294,7 +283,7 @@ class Run(Query):
             if self._pending is not None:
                 cast("Any", self._pending).close()
                 self._pending = None
-            if self.answer is None or isinstance(self.answer, Done):
+            if self.answer is None or type(self.answer) is Done:
                 if reason is EndReason.CLIENT_GONE and self.connection is not None:
                     await self.connection.cancel()
                 return
@@ -304,7 +293,7 @@ class Run(Query):
         except Exception:
             log.exception("query %s: stopping it at %s failed", self.id, self.cluster)
 
-    def _give_back(self) -> None:
+    def _give_back(self, error: Exception | None) -> None:
         if self.ticket is not None and self.slot is None:
             self.ticket.leave()
         if self.slot is not None:
@@ -314,6 +303,8 @@ class Run(Query):
                 self.talk.keep(slot, self)
             else:
                 slot.release()
+                if self.talk.pinned is not None:
+                    self.talk.transaction_gone(error)
 
     def arm(self, seconds: float | None) -> None:
         """Begin to count towards queryTimeoutSecs."""

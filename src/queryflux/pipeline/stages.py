@@ -145,7 +145,7 @@ async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
     run.talk.pipeline.lost(run.target, error)
     if run.talk.pinned is not None or run.stopped:
         raise error
-    run.unreachable.add(run.target.member.name)
+    run.unreachable += (run.target.member.name,)
     run.talk.forget(run.target)
     run.slot.release()
     run.slot = None

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from queryflux.engines.port import Capability, TransactionStatus
-from queryflux.model.errors import EngineError, NotSupported, QueryFluxError, TransactionFailed
+from queryflux.model.errors import (
+    EngineConnectionLost,
+    EngineError,
+    NotSupported,
+    QueryFluxError,
+    TransactionFailed,
+)
 from queryflux.pipeline.conversation import Talk
 from queryflux.results.answer import Answer, Done
 from tests.kit.clock import settle
@@ -106,7 +112,7 @@ async def test_a_transaction_that_idles_too_long_is_rolled_back() -> None:
     await table.clock.advance(2)
     table.assert_idle()
     expect(talk, TransactionStatus.FAILED)
-    with pytest.raises(TransactionFailed, match="60 s"):
+    with pytest.raises(TransactionFailed, match="idle for longer than 60 s"):
         await say(talk, "SELECT 3")
     assert await say(talk, "COMMIT") == Done("ROLLBACK")
     await say(talk, "SELECT 4")
@@ -218,3 +224,21 @@ async def test_a_session_variable_of_the_door_reaches_the_engine() -> None:
     talk = table.talk(database="sales")
     await say(talk, "SELECT 1")
     assert engine.requests[0].session.database == "sales"
+
+
+async def test_a_transaction_lost_with_its_engine_has_to_be_rolled_back() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    engine.connections[0].lose()
+    with pytest.raises(EngineConnectionLost):
+        await say(talk, "SELECT 2")
+    table.assert_idle()
+    expect(talk, TransactionStatus.FAILED)
+    with pytest.raises(TransactionFailed, match="lost at the engine"):
+        await say(talk, "SELECT 3")
+    assert await say(talk, "COMMIT") == Done("ROLLBACK")
+    await say(talk, "SELECT 4")
+    table.assert_idle()
