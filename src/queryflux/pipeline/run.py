@@ -150,11 +150,11 @@ class Run(Query):
             self.error = self._internal(error)
         answer = self.answer
         if self.error is not None or self._stop is not None:
-            if answer is not None and type(answer) is not Done:
+            if answer is not None and not isinstance(answer, Done):
                 await answer.close()  # it was stopped while the engine accepted it: nobody will read this
             await self.fail(self.error or self.ended_error())
         assert answer is not None
-        if type(answer) is Done:
+        if isinstance(answer, Done):
             self.rows = answer.rows or 0
             self._note_changed_tables()
             await self.end(EndReason.COMPLETED, None)
@@ -169,7 +169,7 @@ class Run(Query):
 
     async def next(self) -> "pa.RecordBatch | object | None":
         answer = self.answer
-        if self.state is State.ENDED or answer is None or type(answer) is Done:
+        if self.state is State.ENDED or answer is None or isinstance(answer, Done):
             await self._after_the_end()
             return None
         try:
@@ -283,7 +283,7 @@ class Run(Query):
             if self._pending is not None:
                 cast("Any", self._pending).close()
                 self._pending = None
-            if self.answer is None or type(self.answer) is Done:
+            if self.answer is None or isinstance(self.answer, Done):
                 if reason is EndReason.CLIENT_GONE and self.connection is not None:
                     await self.connection.cancel()
                 return
