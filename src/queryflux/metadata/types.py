@@ -42,7 +42,7 @@ FAMILIES: dict[str, Family] = {
     "decimal": Family("numeric", "decimal({p},{s})", "decimal({p},{s})", 3, None, 10),
     "numeric": Family("numeric", "decimal(65,30)", "decimal(38,10)", 3, None, 10),
     "text": Family("text", "longtext", "varchar", 12),
-    "varchar": Family("varchar", "longtext", "varchar", 12),
+    "varchar": Family("text", "longtext", "varchar", 12),
     "varchar_n": Family("varchar", "varchar({n})", "varchar({n})", 12),
     "char": Family("bpchar", "char({n})", "char({n})", 1),
     "name": Family("name", "varchar(63)", "varchar", 12),

@@ -176,6 +176,10 @@ def _parameter_type(node: exp.Expr, by_select: dict[int, Scope], root: Scope) ->
         return cast_type(parent.to)
     select = node.find_ancestor(exp.Select)
     scope = by_select.get(id(select), root)
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    if isinstance(parent, exp.Any | exp.All) and isinstance(parent.parent, exp.Binary):
+        return f"{expression_type(parent.parent.this, scope)}[]"
     if isinstance(parent, exp.Binary) and not isinstance(parent, exp.Like):
         other = parent.expression if parent.this is node else parent.this
         return expression_type(other, scope)

@@ -52,10 +52,10 @@ async def test_a_table_as_psql_describes_it() -> None:
     )
     assert [(row["attname"], row["format_type"], row["attnotnull"]) for row in rows] == [
         ("id", "bigint", True),
-        ("name", "character varying", False),
+        ("name", "text", False),
         ("price", "numeric(10,2)", False),
         ("placed", "timestamp with time zone", False),
-        ("tags", "character varying[]", False),
+        ("tags", "text[]", False),
         ("paid", "boolean", False),
     ]
 
@@ -76,6 +76,8 @@ async def test_parameters_are_bound_and_typed() -> None:
     assert sorted(await client.values(sql, "orders", [1247], 0)) == ["orders", "pg_type"]
     described = await client.describe(sql)
     assert described.parameter_types == ("text", "int8[]", "int2")
+    arrays = await client.describe("select 1 from pg_type where typname = any($1) and oid = any ($2)")
+    assert arrays.parameter_types == ("text[]", "oid[]")
     assert described.schema == pa.schema([("relname", pa.string())])
 
 

@@ -14,7 +14,7 @@ CASES = [
     ("timestamp(3) with time zone", "timestamptz", -1, "timestamp(6)", "timestamp(3) with time zone"),
     ("TIMESTAMP WITH TIME ZONE", "timestamptz", -1, "timestamp(6)", "timestamp(6) with time zone"),
     ("character varying(20)", "varchar", 24, "varchar(20)", "varchar(20)"),
-    ("VARCHAR", "varchar", -1, "longtext", "varchar"),
+    ("VARCHAR", "text", -1, "longtext", "varchar"),
     ("double precision", "float8", -1, "double", "double"),
     ("UBIGINT", "numeric", -1, "bigint unsigned", "decimal(20,0)"),
     ("int unsigned", "int8", -1, "int unsigned", "bigint"),
