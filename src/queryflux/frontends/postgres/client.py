@@ -68,8 +68,9 @@ class Client:
 
     def ready(self) -> None:
         """ReadyForQuery, after the settings that changed."""
-        for name, value in self.settings.reports():
-            self.outbox.add(messages.parameter_status(name, value))
+        if self.settings.changed:
+            for name, value in self.settings.reports():
+                self.outbox.add(messages.parameter_status(name, value))
         self.outbox.add(STATUS[self.conversation.transaction])
 
     def report(self, error: Exception, offset: int = 0) -> None:

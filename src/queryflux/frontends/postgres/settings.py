@@ -124,6 +124,8 @@ class Settings:
             if name not in _NOT_SETTINGS:
                 self._client[_key(name)] = _checked(_key(name), value, startup=True)
         self._initial = dict(self._client)
+        self.changed = False
+        """Whether ``reports`` may have something to tell."""
         self._told = {shown: self.get(name) or "" for name, shown in _REPORTED_NAMES.items()}
 
     def get(self, name: str) -> str | None:
@@ -158,6 +160,7 @@ class Settings:
         self._put(key, None if value is None else _checked(key, value))
 
     def _put(self, key: str, value: str | None) -> None:
+        self.changed = True
         if value is None:
             value = self._initial.get(key)
         if value is None:
@@ -169,6 +172,7 @@ class Settings:
 
     def reset_all(self) -> None:
         """RESET ALL: back to what the session began with."""
+        self.changed = True
         self._client = dict(self._initial)
 
     def begin(self) -> None:
@@ -182,6 +186,7 @@ class Settings:
         if self._before is None:
             return
         if not committed:
+            self.changed = True
             self._client = self._before
         else:
             for key, value in self._local.items():
@@ -191,6 +196,7 @@ class Settings:
 
     def reports(self) -> Iterator[tuple[str, str]]:
         """Reported settings whose value the client has not been told yet."""
+        self.changed = False
         for name, shown in _REPORTED_NAMES.items():
             value = self.get(name) or ""
             if self._told[shown] != value:

@@ -22,9 +22,6 @@ SMALL_MESSAGE = 10_000
 _LONG = frozenset({Front.QUERY, Front.PARSE, Front.BIND, Front.COPY_DATA, Front.FUNCTION_CALL})
 _KNOWN = frozenset(value for name, value in vars(Front).items() if not name.startswith("_"))
 
-Oversized = type(None)
-"""In place of a body that was longer than allowed, and was thrown away as it arrived."""
-
 
 class Decoder:
     """Cuts the client's bytes into messages.
@@ -148,11 +145,13 @@ class Reader:
         return self._several("I", count)
 
     def _several(self, letter: str, count: int) -> tuple[int, ...]:
-        layout = struct.Struct(f"!{count}{letter}")
-        if len(self._body) - self._at < layout.size:
-            raise ProtocolViolation("insufficient data left in message")
-        values = layout.unpack_from(self._body, self._at)
-        self._at += layout.size
+        if not count:
+            return ()
+        try:
+            values = struct.unpack_from(f"!{count}{letter}", self._body, self._at)
+        except struct.error:
+            raise ProtocolViolation("insufficient data left in message") from None
+        self._at += count * (2 if letter == "H" else 4)
         return values
 
     def string(self) -> str:
