@@ -1,30 +1,21 @@
 """The Trino CLI and JDBC driver, where Maven's local repository and a Java are found."""
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.kit.trino import find_java
+
 _REPOSITORY = Path.home() / ".m2" / "repository" / "io" / "trino"
-_JAVA_HOMES = Path("/usr/lib/jvm")
 
 
 def java() -> str:
-    """The newest Java; skips the test when there is none."""
-    homes = [Path(home) for home in (os.environ.get("JAVA_HOME"),) if home]
-    homes += sorted(_JAVA_HOMES.glob("*"), key=_version, reverse=True)
-    found = [home / "bin" / "java" for home in homes if (home / "bin" / "java").is_file()]
-    program = str(found[0]) if found else shutil.which("java")
-    if program is None:
-        pytest.skip("no Java found (JAVA_HOME, PATH)")
-    return program
-
-
-def _version(home: Path) -> int:
-    digits = "".join(character if character.isdigit() else " " for character in home.name).split()
-    return max((int(number) for number in digits if len(number) < 3), default=0)
+    """A Java that is new enough; skips the test when there is none."""
+    home = find_java()
+    if home is None:
+        pytest.skip("no Java found that is new enough")
+    return str(home / "bin" / "java")
 
 
 def jar(artifact: str, suffix: str = "") -> Path:
