@@ -3,6 +3,7 @@
 Formats: the manual's chapter on data types for text, the ``*_recv`` functions of the server for binary.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -247,24 +248,17 @@ def _items(text: str, at: int, read: Callable[[str], Any], depth: int) -> tuple[
         at += 1
 
 
+_ITEM = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>(?:[^"\\,{}]|\\.)+)', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
 def _item(text: str, at: int) -> tuple[str, bool, int]:
-    quoted = text[at] == '"'
-    at += quoted
-    letters = []
-    while (letter := text[at]) != '"' if quoted else letter_goes_on(text[at]):
-        if letter == "\\":
-            at += 1
-        letters.append(text[at])
-        at += 1
-    word = "".join(letters)
-    if not quoted and not word.strip():
+    match = _ITEM.match(text, at)
+    if match is None or (match["bare"] is not None and not match["bare"].strip()):
         raise ValueError(text)
-    return (word if quoted else word.strip()), quoted, at + quoted
-
-
-def letter_goes_on(letter: str) -> bool:
-    """Whether an unquoted array element does not end here."""
-    return letter not in ",{}"
+    quoted = match["quoted"] is not None
+    word = match["quoted"] if quoted else match["bare"].strip()
+    return _ESCAPED.sub(r"\1", word), quoted, match.end()
 
 
 # Binary.
