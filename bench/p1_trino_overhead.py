@@ -6,17 +6,20 @@ percentiles; of several runs the median is reported.
 """
 
 import json
-import os
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from bench.processes import queryflux
+from bench.result import Result
+from tests.kit.postgres import free_port
+
+ID = "P1"
+TITLE = "What the proxy adds to a Trino query"
 RUNS = 7
 WARM_UPS = 50
 QUERIES = 500
@@ -43,7 +46,7 @@ class Client:
     """One kept-alive connection that posts a statement and reads its answer, with nothing else in the way."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket = _connected(port)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = (
             f"POST /v1/statement HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
@@ -77,6 +80,18 @@ class Client:
         self._socket.close()
 
 
+def _connected(port: int, seconds: float = 10) -> socket.socket:
+    """A connection, as soon as the port is open."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 @contextmanager
 def mock() -> Iterator[int]:
     """The coordinator's port."""
@@ -88,44 +103,6 @@ def mock() -> Iterator[int]:
             yield int(process.stdout.readline())
         finally:
             process.terminate()
-
-
-@contextmanager
-def proxy(mock_port: int) -> Iterator[int]:
-    """The port of a QueryFlux in front of it, with routing rules, history and metrics."""
-    port, admin = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "p1.yaml"
-        path.write_text(CONFIG.format(port=port, admin=admin, mock=mock_port), encoding="utf-8")
-        log = (Path(folder) / "log").open("w", encoding="utf-8")
-        command = [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path)]
-        with log, subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ)) as process:
-            try:
-                wait_for(port, process)
-                yield port
-            finally:
-                process.terminate()
-                process.wait(20)
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int, process: "subprocess.Popen[bytes]", seconds: float = 20) -> None:
-    """Return once the port accepts connections."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError("the proxy did not start")
 
 
 def one_run(direct: Client, proxied: Client) -> tuple[list[float], list[float]]:
@@ -162,11 +139,18 @@ def measure(mock_port: int, proxy_port: int) -> dict[str, float]:
     return figures
 
 
-def run() -> dict[str, float]:
+def run() -> Result:
     """Measure P1."""
-    with mock() as mock_port, proxy(mock_port) as proxy_port:
-        return measure(mock_port, proxy_port)
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(), indent=2))
+    port, admin = free_port(), free_port()
+    with mock() as mock_port, queryflux(CONFIG, port=port, admin=admin, mock=mock_port):
+        figures = measure(mock_port, port)
+    ratio = {
+        f"{name}_of_direct": round(1 + figures[f"added_{name}_ms"] / figures[f"direct_{name}_ms"], 3)
+        for name in ("p50", "p95", "p99")
+    }
+    return Result(
+        figures,
+        peer="the mock coordinator asked directly",
+        ratio=ratio,
+        notes=f"medians of {RUNS} runs of {QUERIES} queries; routing, history and metrics on",
+    )

@@ -161,7 +161,7 @@ def test_cancel_reaches_the_coordinator(running: Serving, both: tuple[Any, Any])
     thread = threading.Thread(target=run)
     thread.start()
     deadline = time.monotonic() + 20
-    while cursor._query is None or cursor._query.query_id is None or cursor._query._next_uri is None:
+    while cursor._query is None or cursor._query.stats.get("state") != "RUNNING":
         assert time.monotonic() < deadline
         time.sleep(0.05)
     query_id = cursor._query.query_id

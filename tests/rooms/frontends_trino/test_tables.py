@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -190,3 +192,12 @@ def test_the_session_of_a_request() -> None:
     assert session.extra["x-team"] == "etl"
     assert "secret" not in "".join(session.extra.values())
     assert session_of({}, "").catalog is None
+
+
+def test_a_relay_needs_nothing_heavy() -> None:
+    heavy = ("pyarrow", "numpy", "sqlglot", "duckdb")
+    program = (
+        f"import sys, queryflux.frontends.trino_http.door; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
