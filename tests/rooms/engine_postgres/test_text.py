@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queryflux.engines.postgres.text import constant, first_word, leading_words, statement_for
+from queryflux.engines.postgres.text import constant, first_word, leading_words, main_statement, statement_for
 from queryflux.model.errors import InvalidRequest
 from queryflux.model.statement import Parameter
 
@@ -128,6 +128,20 @@ def test_the_first_word(sql: str, word: str) -> None:
 def test_leading_words() -> None:
     assert leading_words("create /* x */ or replace VIEW v1 AS", 3) == ["CREATE", "OR", "REPLACE"]
     assert leading_words("DROP TABLE a.b", 9) == ["DROP", "TABLE", "A"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "main"),
+    [
+        ("WITH a AS (SELECT 1) SELECT 2", "SELECT 2"),
+        ("WITH RECURSIVE a(x) AS NOT MATERIALIZED (TABLE t), b AS (VALUES (1)) TABLE b", "TABLE b"),
+        ("with a as (select ')') -- select\ninsert into t select 1", "insert into t select 1"),
+        ("WITH a AS (SELECT 1) (SELECT 2)", ""),
+    ],
+)
+def test_the_main_statement_of_a_with(sql: str, main: str) -> None:
+    found = main_statement(sql)
+    assert sql[found:] == main if main else found == 0
 
 
 @given(st.text("$1'\"\\-/*;Eea \n", max_size=30))

@@ -27,7 +27,7 @@ from queryflux.engines.postgres.errors import engine_error
 from queryflux.engines.postgres.pool import Pool
 from queryflux.engines.postgres.settings import Settings, change
 from queryflux.engines.postgres.target import APPLICATION_NAME, Target
-from queryflux.engines.postgres.text import first_word, leading_words
+from queryflux.engines.postgres.text import first_word, leading_words, main_statement
 from queryflux.model.errors import EngineConnectionLost, EngineError, EngineUnavailable
 from queryflux.runtime.threads import LaneThread
 from queryflux.wire.postgres.client import ServerError
@@ -43,9 +43,8 @@ JOIN_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 10
 
 _COPYABLE = {"SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "MERGE"}
-_WRAPPED = {"SELECT", "WITH", "VALUES", "TABLE", "("}
+_SELECTS = {"SELECT", "WITH", "VALUES", "TABLE", "("}
 _DIRECT = {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "SET", "RESET"}
-_MODIFIES = re.compile(r"\b(?:insert|update|delete|merge)\b", re.IGNORECASE)
 _TWO_WORDS = {"CREATE", "DROP", "ALTER", "REFRESH", "COMMENT", "SECURITY"}
 _TAGS = {"START": "START TRANSACTION", "END": "COMMIT", "ABORT": "ROLLBACK", "WITH": "SELECT"}
 _TAGS |= {"VALUES": "SELECT", "TABLE": "SELECT", "(": "SELECT"}
@@ -256,6 +255,8 @@ class Lane:
     def _update(self, sql: str, word: str) -> Started:
         failed = self.status is TransactionStatus.FAILED
         rows = self._statement.execute_update()
+        if word == "WITH":
+            word = first_word(sql[main_statement(sql) :])
         tag = _TAGS.get(word, word)
         if tag == "COMMIT" and failed:
             tag = "ROLLBACK"
@@ -372,15 +373,18 @@ def _ddl_tag(sql: str) -> str:
 
 
 def _casting(sql: str, plans: list[Plan], word: str) -> str:
-    """The same query with some columns cast in the server."""
+    """The same query with some columns cast in the server. What writes must stay at the top of a WITH."""
     names = ", ".join(f"c{number}" for number in range(1, len(plans) + 1))
     outputs = ", ".join(
-        f"q.c{number}{f'::{plan.cast}' if plan.cast else ''} AS {_quoted(plan.name)}"
+        f"qf_.c{number}{f'::{plan.cast}' if plan.cast else ''} AS {_quoted(plan.name)}"
         for number, plan in enumerate(plans, 1)
     )
-    if word in _WRAPPED and not _MODIFIES.search(sql):
-        return f"SELECT {outputs} FROM ({sql}\n) AS q({names})"  # noqa: S608
-    return f"WITH q({names}) AS ({sql}\n) SELECT {outputs} FROM q"  # noqa: S608
+    main = main_statement(sql) if word == "WITH" else 0
+    if main:
+        return f"{sql[:main]}, qf_({names}) AS ({sql[main:]}\n) SELECT {outputs} FROM qf_"  # noqa: S608
+    if word in _SELECTS:
+        return f"SELECT {outputs} FROM ({sql}\n) AS qf_({names})"  # noqa: S608
+    return f"WITH qf_({names}) AS ({sql}\n) SELECT {outputs} FROM qf_"  # noqa: S608
 
 
 def _quoted(name: str) -> str:

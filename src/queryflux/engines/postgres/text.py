@@ -104,6 +104,23 @@ def leading_words(sql: str, count: int) -> list[str]:
     return found
 
 
+_MAIN = {"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"}
+
+
+def main_statement(sql: str) -> int:
+    """Where the statement behind the list of a WITH begins; 0 when that cannot be told."""
+    depth = 0
+    for kind, start, end in _tokens(sql):
+        if kind or end - start > 1:
+            if depth == 0 and sql[start:end].upper() in _MAIN:
+                return start
+        elif sql[start] == "(":
+            depth += 1
+        elif sql[start] == ")":
+            depth -= 1
+    return 0
+
+
 def constant(parameter: Parameter) -> str:
     """A parameter as an SQL constant in parentheses. Raises InvalidRequest."""
     value, kind = parameter.value, parameter.type_name.strip()
