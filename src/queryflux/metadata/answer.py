@@ -5,6 +5,7 @@ thread of its own, so that no catalog is too large for the event loop.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from queryflux.metadata.session import SessionValues
 from queryflux.metadata.show import Shown, is_show, shown, words_of
 from queryflux.metadata.store import CatalogStore, arrow_schema, arrow_table
 from queryflux.metadata.types import parse
-from queryflux.model.errors import EngineError, EngineErrorKind
+from queryflux.model.errors import EngineError, EngineErrorKind, QueryCancelled
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session
@@ -93,12 +94,15 @@ async def _with_store(
     listing = await _listing(engine, known)
     async with known.turn:
         running: list[CatalogStore] = []
+        given_up = threading.Event()
 
         def work() -> T:
             values = _values(question.dialect, session, identity, listing)
             store = _store(known, listing, values)
             store.begin()
             running.append(store)
+            if given_up.is_set():
+                raise QueryCancelled("the catalog query was cancelled")
             return run(store, listing)
 
         thread = LaneThread("catalog")
@@ -107,6 +111,7 @@ async def _with_store(
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
+            given_up.set()
             for store in running:
                 store.interrupt()
             await asyncio.wait([done])

@@ -42,7 +42,6 @@ class Catalog:
 def lite_query(text: str, dialect: str, catalog: Catalog) -> LiteQuery:
     """Rewrite one query. Raises SqlSyntaxError, EngineError (no such table) or NotSupported."""
     import sqlglot
-    from sqlglot.errors import SqlglotError
 
     from queryflux.sql.lite_rewrite import rewrite
 
@@ -50,9 +49,12 @@ def lite_query(text: str, dialect: str, catalog: Catalog) -> LiteQuery:
         text = simplify(text)
     try:
         tree = sqlglot.parse_one(text, read=dialect or None)
-    except (SqlglotError, RecursionError) as error:
+    except Exception as error:  # the parser meets any text, and fails in ways of its own
         raise SqlSyntaxError("The catalog query cannot be read.") from error
-    return rewrite(tree, dialect, catalog, text)
+    try:
+        return rewrite(tree, dialect, catalog, text)
+    except RecursionError as error:
+        raise SqlSyntaxError("The catalog query is nested too deeply.") from error
 
 
 def simplify(text: str) -> str:

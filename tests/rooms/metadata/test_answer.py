@@ -13,6 +13,7 @@ from queryflux.model.errors import (
     EngineUnavailable,
     InvalidRequest,
     NotSupported,
+    SqlSyntaxError,
 )
 from tests.rooms.metadata.places import EVENTS, ORDERS, OTHER, RECENT, Client, TableEngine
 
@@ -331,6 +332,7 @@ async def test_a_failure_to_list_is_told_and_not_kept() -> None:
     [
         ("select * from pg_catalog.pg_nothing", EngineError),
         ("select nothing from pg_class", EngineError),
+        ("select cast ? . :x join @x b delete limit from pg_class c", SqlSyntaxError),
         ("select no_such_function(1) from pg_class", EngineError),
         ("select * from orders, pg_class", EngineError),
         ("with x as (delete from t returning *) select * from pg_class", (NotSupported, EngineError)),
@@ -351,12 +353,14 @@ async def test_a_query_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -
     assert raised.value.kind is EngineErrorKind.RESOURCES
 
 
-async def test_cancelling_stops_the_query() -> None:
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 50])
+async def test_cancelling_stops_the_query(turns: int) -> None:
     client = postgres()
     await client.ask("select 1 from pg_am")
     endless = "with recursive x(n) as (select 1 union all select n + 1 from x) select count(*) from x, pg_am"
     asking = asyncio.create_task(client.ask(endless))
-    await asyncio.sleep(0.05)
+    for _ in range(turns):
+        await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
