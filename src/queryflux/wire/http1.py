@@ -124,7 +124,9 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Also called for trailers, which count against the same limit and are dropped.
-        self._count_head(len(name) + len(value) + 4)
+        self._head_bytes = total = self._head_bytes + len(name) + len(value) + 4
+        if total > self._max_head:
+            self._count_head(0)
         if self._in_head:
             known = _NAMES.get(name) or name.decode("latin-1").lower()
             self._pairs.append((known, value.decode("latin-1").strip(" \t")))

@@ -73,6 +73,9 @@ def test_any_page(body: bytes) -> None:
 def test_partial_cancel_uri() -> None:
     assert partial_cancel_of(PAGE) == "http://c/pc/1"
     assert partial_cancel_of(b"{}") is None
+    assert partial_cancel_of(b'{"data":[[{"partialCancelUri":"x"}]],"partialCancelUri":"c"}') == "c"
+    assert partial_cancel_of(b'{"partialCancelUri": "c", "data": []}') == "c"
+    assert partial_cancel_of(b'{"data":[[{"partialCancelUri":"x"}]]}') is None
 
 
 def test_pairs_and_back() -> None:

@@ -51,7 +51,7 @@ _INLINE_VALUES = 4096
 Encode = Callable[..., Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Page:
     """One response: a document, the headers that go with it, and whether another page follows."""
 

@@ -23,7 +23,7 @@ _JSON = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosni
 _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """What is sent back. ``then`` is done afterwards in any case; ``undelivered`` when the client has gone
     before it had this."""
@@ -55,6 +55,9 @@ def refusal(error: QueryFluxError) -> Reply:
     status, close = 400, False
     if isinstance(error, HttpViolation):
         status, close = error.status, True
+        if status == 413:
+            hint = "send it in parts, or ask the operator to raise queryflux.maxStatementBytes"
+            error = StatementTooLarge(error.message, hint=hint)
     elif isinstance(error, AuthenticationFailed):
         status = 401
         headers = (("WWW-Authenticate", 'Basic realm="QueryFlux"'), ("WWW-Authenticate", "Bearer"))

@@ -64,9 +64,17 @@ _uris = msgspec.json.Decoder(_Uris)
 
 
 def partial_cancel_of(body: bytes) -> str | None:
-    """The page's ``partialCancelUri``. ValueError for what is no such page."""
-    if b'"partialCancelUri"' not in body:
+    """The page's ``partialCancelUri``. Raises ValueError for what is no such page."""
+    key = _KEYS[1]
+    place = body.find(key, 0, _HEAD_BYTES)
+    if place < 0 and key not in body:
         return None
+    start = place + len(key) + 2
+    first_value = _VALUES.search(body, 0, _HEAD_BYTES)
+    if first_value is not None and 0 <= place < first_value.start() and body[start - 2 : start] == b':"':
+        value = body[start : body.index(b'"', start)]
+        if b"\\" not in value:
+            return value.decode("latin-1")
     try:
         return _uris.decode(body).partial_cancel_uri
     except msgspec.MsgspecError as error:
