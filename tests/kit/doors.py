@@ -315,7 +315,7 @@ def flight_refusals() -> Iterator[None]:
     try:
         yield
     except Error as error:
-        found = re.search(r"\((\w+); \w+\)", str(error))
+        found = re.search(r"\((\w+); [^)]*\)", str(error))
         raise Refusal(found[1] if found else str(error.status_code), str(error)) from error
 
 

@@ -38,7 +38,8 @@ class RawConnection:
 
     def finish(self) -> None:
         """Say that nothing more will come."""
-        self.socket.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the server has closed already
+            self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
         """Vanish with a reset."""
