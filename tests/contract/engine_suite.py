@@ -99,6 +99,8 @@ class EngineUnderTest:
     """What ``columns`` calls the types of ``table``."""
     parameter: Callable[[int], str] = "${}".format
     """The placeholder of the n-th parameter, from 1."""
+    session: Session | None = None
+    """The client's session, where the engine needs more of it than the protocol."""
 
     @property
     def table_sql(self) -> str:
@@ -154,7 +156,7 @@ class Client:
     """One connection of an engine with the words a test wants to say."""
 
     def __init__(self, engine: Engine, subject: EngineUnderTest) -> None:
-        self.session = Session(protocol=subject.protocol)
+        self.session = subject.session or Session(protocol=subject.protocol)
         self.identity = VerifiedIdentity("tester")
         self.connection: EngineConnection = engine.connect(ConnectionSpec(self.identity, self.session))
         self._count = 0

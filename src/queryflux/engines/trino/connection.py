@@ -1,0 +1,212 @@
+"""One client's way to a coordinator: HTTP keeps no connection between statements, so what there is to keep is
+the transaction's id, and for clients of other doors the session."""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from queryflux.engines.port import ConnectionSpec, EngineConnection, EngineRequest, TransactionStatus
+from queryflux.engines.trino.batches import TrinoBatches, read_page
+from queryflux.engines.trino.describe import shape
+from queryflux.engines.trino.pages import PageWithRows
+from queryflux.engines.trino.relay import TrinoRelay
+from queryflux.engines.trino.rows import PlainRows, run
+from queryflux.engines.trino.session import SessionState, native_headers
+from queryflux.engines.trino.statement import CANCEL_SECONDS, TrinoStatement
+from queryflux.engines.trino.transactions import NO_TRANSACTION, STARTED, TRANSACTION_ID, Control, control
+from queryflux.model.errors import InvalidRequest, QueryFluxError, TransactionFailed
+from queryflux.results.answer import Answer, Done, EngineStats, Shape
+from queryflux.wire.http1 import Response
+from queryflux.wire.trino.native import TrinoStatement as NativeStatement
+
+if TYPE_CHECKING:
+    from queryflux.engines.trino.engine import TrinoEngine
+
+
+class TrinoConnection(EngineConnection):
+    """Runs one statement at a time."""
+
+    def __init__(self, engine: "TrinoEngine", spec: ConnectionSpec) -> None:
+        self._engine = engine
+        self._base = engine.base_headers(spec.identity)
+        self._session = SessionState()
+        self._transaction_id: str | None = None
+        self._status = TransactionStatus.IDLE
+        self._statement: TrinoStatement | None = None
+        self._closed = False
+
+    @property
+    def transaction(self) -> TransactionStatus:
+        return self._status
+
+    async def execute(self, request: EngineRequest) -> Answer:
+        self._check_free()
+        command = control(request.sql)
+        if command is not None:
+            return await self._control(command, request)
+        self._check_not_failed()
+        statement = self._begin()
+        try:
+            response = await statement.post(request.sql, self._headers(request))
+            if isinstance(request.native, NativeStatement):
+                return TrinoRelay(statement, response, request.sql, self._over)
+            return await self._answer(statement, response, request.sql)
+        except BaseException as error:
+            await statement.stop()
+            self._over(error)
+            raise
+
+    async def describe(self, request: EngineRequest) -> Shape:
+        self._check_free()
+        if control(request.sql) is not None:
+            return Shape((), None)
+        self._check_not_failed()
+        headers = self._headers(request)
+
+        async def ask(sql: str, more: tuple[tuple[str, str], ...]) -> PlainRows:
+            statement = self._begin()
+            try:
+                return await run(statement, sql, (*headers, *more), shown=request.sql)
+            finally:
+                self._over(None)
+
+        try:
+            return await shape(request.sql, ask)
+        except QueryFluxError:
+            self._fail()
+            raise
+
+    async def cancel(self) -> None:
+        statement = self._statement
+        if statement is not None and not statement.ended:
+            self._fail()
+            await statement.stop()
+
+    async def sync(self) -> None:
+        """Nothing to do: Trino has no batches of statements."""
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._statement is not None:
+            await self._statement.stop()
+        if self._transaction_id is not None:
+            with contextlib.suppress(QueryFluxError, TimeoutError):  # idle transactions end by themselves
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await self._say("ROLLBACK", self._transaction_id)
+            self._transaction_id = None
+            self._status = TransactionStatus.IDLE
+        self._engine.forget(self)
+
+    # Beginning and ending a statement.
+
+    def _check_free(self) -> None:
+        if self._closed:
+            raise InvalidRequest("the connection is closed")
+        self._engine.check_open()
+        if self._statement is not None and not self._statement.ended:
+            raise InvalidRequest("another statement's result is still open; read or close it first")
+
+    def _check_not_failed(self) -> None:
+        if self._status is TransactionStatus.FAILED:
+            raise TransactionFailed(
+                "the transaction has failed; nothing runs in it any more", hint="Send ROLLBACK first."
+            )
+
+    def _begin(self) -> TrinoStatement:
+        engine = self._engine
+        self._statement = TrinoStatement(engine.client, engine.clock, engine.tasks, self._base)
+        return self._statement
+
+    def _headers(self, request: EngineRequest) -> tuple[tuple[str, str], ...]:
+        native = request.native
+        if isinstance(native, NativeStatement):
+            headers = native_headers(native)
+        else:
+            headers = self._session.headers(request)
+        return (*headers, (TRANSACTION_ID, self._transaction_id or NO_TRANSACTION))
+
+    def _over(self, failure: BaseException | None) -> None:
+        self._statement = None
+        if failure is not None:
+            self._fail()
+
+    def _fail(self) -> None:
+        if self._status is TransactionStatus.OPEN:
+            self._status = TransactionStatus.FAILED
+
+    async def _answer(self, statement: TrinoStatement, response: Response, sql: str) -> Answer:
+        """Poll until the columns are known, or it is over."""
+        stats = EngineStats()
+        headers: dict[str, str] = {}
+        while True:
+            page = read_page(statement, response.body, sql, stats)
+            headers |= self._session.update(response.pairs)
+            if page.columns and page.update_type is None:
+                return self._batches(statement, page, sql, stats)
+            if statement.ended:
+                self._over(None)
+                tag = page.update_type or _tag(sql)
+                return Done(tag, page.update_count, stats, headers)
+            response = await statement.get()
+
+    def _batches(
+        self, statement: TrinoStatement, page: PageWithRows, sql: str, stats: EngineStats
+    ) -> TrinoBatches:
+        from queryflux.engines.trino.columns import Columns  # pyarrow: only where pages are decoded
+        from queryflux.engines.trino.types import from_signature
+
+        described: list[Any] = list(page.columns or ())
+        columns = Columns(
+            [column.name for column in described],
+            [from_signature(column.type_signature, column.type) for column in described],
+        )
+        return TrinoBatches(statement, columns, page, sql, stats, self._engine.decode, self._over)
+
+    # Transactions.
+
+    async def _control(self, command: Control, request: EngineRequest) -> Done:
+        """As PostgreSQL does: BEGIN in a transaction and COMMIT outside one change nothing, and COMMIT of a
+        failed transaction rolls it back."""
+        if command.tag == "BEGIN":
+            self._check_not_failed()
+            if self._status is TransactionStatus.IDLE:
+                await self._start_transaction(command.sql)
+            return Done("BEGIN")
+        if self._transaction_id is None:
+            self._status = TransactionStatus.IDLE
+            return Done(command.tag)
+        tag = "ROLLBACK" if self._status is TransactionStatus.FAILED else command.tag
+        transaction, self._transaction_id = self._transaction_id, None
+        self._status = TransactionStatus.IDLE
+        if tag == "COMMIT":
+            await self._say(tag, transaction)
+        else:
+            with contextlib.suppress(QueryFluxError):  # one that Trino has forgotten is rolled back
+                await self._say(tag, transaction)
+        return Done(tag)
+
+    async def _start_transaction(self, sql: str) -> None:
+        rows = await self._say(sql, NO_TRANSACTION)
+        started = rows.headers.get(STARTED)
+        if started is None:
+            raise InvalidRequest("Trino did not start a transaction")
+        self._transaction_id = started
+        self._status = TransactionStatus.OPEN
+
+    async def _say(self, sql: str, transaction: str) -> PlainRows:
+        statement = self._begin()
+        try:
+            return await run(statement, sql, ((TRANSACTION_ID, transaction),))
+        finally:
+            self._over(None)
+
+
+def _tag(sql: str) -> str:
+    """The first word, for a statement that Trino does not name."""
+    for line in sql.splitlines():
+        words = line.partition("--")[0].split()
+        if words:
+            return words[0].upper().rstrip(";")
+    return ""

@@ -1,0 +1,197 @@
+"""A statement at the coordinator: POST it, GET page after page, DELETE it.
+
+Overload and hiccups are answered as the protocol's documentation asks: 502, 503 and 504 are tried again after
+50 to 100 ms, 429 after what Retry-After says. That is safe for the POST too: a coordinator only begins with a
+query once its first page has been asked for. Tries are bounded, and nothing else is ever sent twice, except
+on a connection that turned out to have been closed while it was idle.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from queryflux.engines.trino.client import Broken, Call, Client, Unreachable
+from queryflux.model.errors import (
+    EngineConnectionLost,
+    EngineError,
+    EngineErrorKind,
+    EngineUnavailable,
+    QueryCancelled,
+)
+from queryflux.runtime.clock import Clock
+from queryflux.runtime.tasks import TaskGroup
+from queryflux.wire.http1 import Headers, Response, encode_request
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN = {429, 502, 503, 504}
+TRIES = 10
+PAUSE_SECONDS = (0.05, 0.1)
+LONGEST_PAUSE_SECONDS = 10.0
+RECONNECTS = 3
+CANCEL_SECONDS = 5.0
+_SHOWN = 300
+
+
+class TrinoStatement:
+    """``next_uri`` is the coordinator's own; ``ended`` says that nothing of it is left there."""
+
+    def __init__(self, client: Client, clock: Clock, tasks: TaskGroup, headers: Headers) -> None:
+        """``headers`` go with each request: Host, credentials, user."""
+        self.next_uri: str | None = None
+        self.ended = False
+        self.cancelled = False
+        self._client = client
+        self._clock = clock
+        self._tasks = tasks
+        self._headers = tuple(headers)
+        self._call = Call()
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def post(self, sql: str, headers: Headers) -> Response:
+        """Begin. Raises EngineUnavailable (nothing was started), EngineError, EngineConnectionLost,
+        QueryCancelled."""
+        path = f"{self._client.target.base}/v1/statement"
+        message = encode_request("POST", path, (*self._headers, *headers), sql.encode())
+        return await self._exchange("POST", message)
+
+    async def get(self) -> Response:
+        """The next page. Raises EngineConnectionLost, QueryCancelled."""
+        assert self.next_uri is not None
+        message = encode_request("GET", path_of(self.next_uri), self._headers)
+        return await self._exchange("GET", message)
+
+    async def _exchange(self, method: str, message: bytes) -> Response:
+        tries = 0
+        while True:
+            if self.cancelled:
+                raise QueryCancelled("the query was cancelled")
+            tries += 1
+            try:
+                response = await self._client.request(method, message, self._call)
+            except asyncio.CancelledError:
+                await self.stop()
+                raise
+            except (Unreachable, Broken) as error:
+                if self.cancelled:
+                    raise QueryCancelled("the query was cancelled") from error
+                if not self._again(method, error, tries):
+                    raise self._lost(method, error) from error
+                if isinstance(error, Unreachable):
+                    await self._pause(PAUSE_SECONDS)
+                continue
+            if response.status == 200:
+                return response
+            if response.status not in TRY_AGAIN or tries >= TRIES:
+                raise self._refused(method, response)
+            await self._pause(_pause_after(response))
+
+    def _again(self, method: str, error: Exception, tries: int) -> bool:
+        """A stale connection is no answer at all. A coordinator that cannot be reached may be back for a page
+        of a query it has; a new query goes elsewhere instead."""
+        if isinstance(error, Broken):
+            return error.stale and tries < TRIES
+        return method == "GET" and tries <= RECONNECTS
+
+    async def _pause(self, between: tuple[float, float]) -> None:
+        try:
+            await self._clock.sleep(random.uniform(*between))
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    def _lost(self, method: str, error: Exception) -> EngineUnavailable | EngineConnectionLost:
+        self.ended = self.next_uri is None
+        if method == "POST" and isinstance(error, Unreachable):
+            return EngineUnavailable(f"Trino cannot be reached: {error}")
+        return EngineConnectionLost(f"the connection to Trino was lost: {error}")
+
+    def _refused(
+        self, method: str, response: Response
+    ) -> EngineUnavailable | EngineConnectionLost | EngineError:
+        text = response.body[:_SHOWN].decode(errors="replace").strip()
+        what = f"Trino answered {response.status}" + (f": {text}" if text else "")
+        if response.status == 401:
+            self.ended = True
+            return EngineError(
+                "Trino refused the cluster's credentials",
+                kind=EngineErrorKind.PERMISSION,
+                hint="Check auth of this cluster in the configuration.",
+            )
+        if method == "POST":
+            self.ended = True
+            if response.status in TRY_AGAIN:
+                return EngineUnavailable(what)
+            kind = EngineErrorKind.PERMISSION if response.status == 403 else EngineErrorKind.OTHER
+            return EngineError(what, kind=kind)
+        if response.status in {404, 410}:
+            self.ended = True
+            return EngineConnectionLost(f"Trino does not know the query any more ({what})")
+        return EngineConnectionLost(what)
+
+    async def delete(self, uri: str) -> None:
+        """DELETE a URI. Raises EngineConnectionLost."""
+        await self._short("DELETE", uri)
+
+    async def head(self, uri: str) -> None:
+        """HEAD a URI. Raises EngineConnectionLost."""
+        await self._short("HEAD", uri)
+
+    async def _short(self, method: str, uri: str) -> None:
+        message = encode_request(method, path_of(uri), self._headers)
+        for last in (False, True):
+            try:
+                response = await self._client.request(method, message, Call(), seconds=CANCEL_SECONDS)
+            except (Unreachable, Broken) as error:
+                if last:
+                    raise EngineConnectionLost(f"{method} did not reach Trino: {error}") from error
+                continue
+            if response.status not in TRY_AGAIN:
+                return
+            if not last:
+                await self._clock.sleep(random.uniform(*_pause_after(response)))
+
+    async def stop(self) -> None:
+        """Cancel what is left of it at the coordinator; returns when that has been said, or could not be
+        (which is logged). Goes on even if the caller does not wait."""
+        if self.ended:
+            return
+        self.cancelled = True
+        if self._stopping is None:
+            self._stopping = self._tasks.spawn("cancel", self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        try:
+            if self.next_uri is not None:
+                await self.delete(self.next_uri)
+        except EngineConnectionLost as error:
+            log.warning("a query could not be cancelled: %s", error.message)
+        finally:
+            self._call.abort()
+            self.ended = True
+
+
+def path_of(uri: str) -> str:
+    """Path and query of a URI that the coordinator gave. Raises EngineConnectionLost when it is none."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise EngineConnectionLost("Trino gave an address that is none") from None
+    if not parts.path.startswith("/"):
+        raise EngineConnectionLost("Trino gave an address that is none")
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def _pause_after(response: Response) -> tuple[float, float]:
+    after = response.headers.get("retry-after", "")
+    if response.status == 429 and after.isdigit():
+        seconds = min(float(after), LONGEST_PAUSE_SECONDS)
+        return seconds, seconds
+    return PAUSE_SECONDS
+
+
+Ended = Callable[[Exception | None], None]
+"""Told once when an answer has come to its end, with its failure if it failed."""
