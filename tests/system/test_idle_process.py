@@ -17,7 +17,7 @@ queryflux:
   adminApi: {host: 127.0.0.1, port: 0}
 clusters:
   lake: {engine: trino, endpoint: "http://127.0.0.1:9"}
-  shop: {engine: postgres, endpoint: "127.0.0.1:9", database: s, auth: {type: basic, username: a, password: b}}
+  shop: {engine: postgres, endpoint: "127.0.0.1:9", auth: {type: basic, username: a, password: b}}
 clusterGroups:
   lake: {members: [lake]}
   shop: {members: [shop]}
@@ -35,7 +35,16 @@ uvloop.run(main())
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
-HEAVY = set("numpy pyarrow sqlglot duckdb adbc_driver_manager adbc_driver_postgresql typer rich".split())
+HEAVY = {
+    "adbc_driver_manager",
+    "adbc_driver_postgresql",
+    "duckdb",
+    "numpy",
+    "pyarrow",
+    "rich",
+    "sqlglot",
+    "typer",
+}
 
 
 def test_heavy_libraries_are_not_loaded() -> None:
