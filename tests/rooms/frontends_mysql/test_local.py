@@ -9,6 +9,7 @@ from queryflux.frontends.mysql.expressions import (
     Literal,
     SystemVariable,
     UserVariable,
+    evaluate,
     placeholders,
     substitute,
 )
@@ -98,9 +99,7 @@ def test_selects_about_the_connection(text: str, names: list[str], expressions: 
         "INSERT INTO t VALUES (@@version)",
         "USE a b",
         "KILL",
-        "SET",
-        "SET x",
-        "SET x = (SELECT 1 FROM t)",
+        "PRAGMA threads=1",
         "SELECT " + "(" * 50 + "@@a" + ")" * 50,
         "SELECT @@a" + " " * 5000,
     ],
@@ -154,6 +153,68 @@ def test_everything_else_goes_to_an_engine(text: str) -> None:
 )
 def test_set(text: str, expected: list[tuple[object, object]]) -> None:
     assert pairs(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["SET", "SET x", "SET x = (SELECT 1 FROM t)", "SET @a = NOW()", "SET a = 1 b"]
+)
+def test_what_cannot_be_set_here_is_told_and_not_sent_to_an_engine(text: str) -> None:
+    with pytest.raises(ServerError) as caught:
+        read(text)
+    assert caught.value.number == 1235
+
+
+class Around:
+    """Surroundings in which every variable is ``a,b``."""
+
+    def system_variable(self, name: str, globally: bool) -> str:
+        return "a,b"
+
+    def user_variable(self, name: str) -> None:
+        return None
+
+    def function(self, name: str) -> str:
+        return name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("CONCAT(@@x, IF(LOCATE('*', @@x) > 0 OR FIND_IN_SET('B', @@x) > 0, ',c', ''))", "a,b,c"),
+        ("CONCAT_WS('-', 'a', @none, 3)", "a-3"),
+        ("REPLACE(@@x, 'a,', '')", "b"),
+        ("IFNULL(@none, UPPER(LOWER('X')))", "X"),
+        ("COALESCE(@none, TRIM(' y '))", "y"),
+        ("NULLIF(1, '1')", None),
+        ("NULLIF('a', 'b')", "a"),
+        ("CONCAT('a', @none)", None),
+        ("@none = 1", None),
+        ("'A' = 'a' AND 2 <> 1 AND 1 != 2", 1),
+        ("1 < 2 AND 2 <= 2 AND 3 > '2' AND 3 >= 3", 1),
+        ("1 = 2 OR @none", None),
+        ("@none AND 0", 0),
+        ("@none AND 1", None),
+        ("0 OR 'x'", 0),
+        ("DATABASE()", "DATABASE"),
+        ("(SELECT (-5))", -5),
+    ],
+)
+def test_what_expressions_give(text: str, value: object) -> None:
+    ((_, expression),) = pairs(f"SET @a = {text}")
+    assert evaluate(expression, Around()) == value  # type: ignore[arg-type]
+
+
+def test_names_and_transactions_in_a_list() -> None:
+    text = "SET autocommit=1, names utf8mb4, @a = 1, SESSION TRANSACTION READ WRITE"
+    names = [target.name for target, _ in pairs(text)]  # type: ignore[attr-defined]
+    assert names == [
+        "autocommit",
+        "character_set_client",
+        "character_set_connection",
+        "character_set_results",
+        "a",
+        "transaction_read_only",
+    ]
 
 
 def test_set_names_is_three_variables_and_a_collation() -> None:

@@ -110,6 +110,21 @@ async def test_set_is_all_or_nothing() -> None:
         assert (await client.query("SELECT @a, @@autocommit"))[3] == b"\xfb\x011"
 
 
+async def test_variables_are_bounded_in_length_and_number() -> None:
+    async with house() as place, RawClient(place.port) as client:
+        await client.log_in()
+        await client.query("SET @a = 'aaaaaaaaaaaaaaaa'")
+        numbers = set()
+        for growing in ("CONCAT(@a, @a)", "CONCAT_WS(',', @a, @a)", "REPLACE(@a, 'a', 'aa')"):
+            answers = [(await client.query(f"SET @a = {growing}"))[0] for _ in range(20)]
+            numbers.add(error_number(answers[-1]))
+        assert numbers == {1301}
+        assert error_number((await client.query("SET @a = REPLACE(@a, 'a', @a)"))[0]) == 1301
+        texts = ["SET " + ", ".join(f"@v{block}_{index} = 1" for index in range(200)) for block in range(6)]
+        answers = [(await client.query(text))[0] for text in texts]
+        assert [answer[0] for answer in answers] == [0] * 5 + [0xFF]
+
+
 async def test_variables_in_statements_for_engines_become_literals() -> None:
     async with house() as place:
         await with_pymysql(

@@ -33,7 +33,8 @@ _NOT_OWNER = 1095
 
 
 class ConnectionIds:
-    """Connection ids of 32 bits: twelve that stand for this process, twenty that count and come round."""
+    """Connection ids of 31 bits, since some drivers read them with a sign: eleven stand for this process,
+    twenty count and come round."""
 
     def __init__(self, process_tag: str) -> None:
         self._process = process_number(process_tag) << _COUNTER_BITS
@@ -49,8 +50,8 @@ class ConnectionIds:
 
 
 def process_number(process_tag: str) -> int:
-    """The twelve bits, never all zero, that stand for a process in the connection ids it gives."""
-    return zlib.crc32(process_tag.encode()) % 4095 + 1
+    """The eleven bits, never all zero, that stand for a process in the connection ids it gives."""
+    return zlib.crc32(process_tag.encode()) % 2047 + 1
 
 
 class MysqlDoor:

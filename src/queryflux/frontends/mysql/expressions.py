@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from queryflux.frontends.mysql.functions import ARITY, FUNCTIONS
 from queryflux.frontends.mysql.variables import Value
 
 
@@ -114,7 +115,7 @@ class UserVariable:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the connection, or one of _FUNCTIONS."""
+    """A function of the connection, or one of FUNCTIONS; operators are functions too."""
 
     name: str
     arguments: tuple["Expression", ...] = ()
@@ -134,7 +135,7 @@ def evaluate(expression: Expression, around: Surroundings) -> str | int | None:
         return around.user_variable(expression.name)
     if expression.name in CONNECTION_FUNCTIONS:
         return around.function(expression.name)
-    return _FUNCTIONS[expression.name](*(evaluate(item, around) for item in expression.arguments))
+    return FUNCTIONS[expression.name](*(evaluate(item, around) for item in expression.arguments))
 
 
 def about_connection(expression: Expression) -> bool:
@@ -145,45 +146,6 @@ def about_connection(expression: Expression) -> bool:
     return not isinstance(expression, Literal)
 
 
-Part = str | int | None
-
-
-def _concat(*parts: Part) -> Part:
-    return None if None in parts else "".join(map(str, parts))
-
-
-def _concat_ws(separator: Part, *parts: Part) -> Part:
-    return None if separator is None else str(separator).join(str(part) for part in parts if part is not None)
-
-
-def _replace(text: Part, old: Part, new: Part) -> Part:
-    if text is None or old is None or new is None:
-        return None
-    return str(text).replace(str(old), str(new)) if str(old) else str(text)
-
-
-def _coalesce(*parts: Part) -> Part:
-    return next((part for part in parts if part is not None), None)
-
-
-def _upper(text: Part) -> Part:
-    return None if text is None else str(text).upper()
-
-
-def _lower(text: Part) -> Part:
-    return None if text is None else str(text).lower()
-
-
-_FUNCTIONS: dict[str, Callable[..., Part]] = {
-    "CONCAT": _concat,
-    "CONCAT_WS": _concat_ws,
-    "REPLACE": _replace,
-    "IFNULL": _coalesce,
-    "COALESCE": _coalesce,
-    "UPPER": _upper,
-    "LOWER": _lower,
-}
-_ARITY = {"REPLACE": 3, "IFNULL": 2, "UPPER": 1, "LOWER": 1}
 _DEEPEST = 16
 
 
@@ -252,9 +214,23 @@ class Reader:
         if self._depth > _DEEPEST:
             raise NotLocal
         try:
-            return self._expression(self.next())
+            found = self._conjunction()
+            while self.accept("OR"):
+                found = Call("OR", (found, self._conjunction()))
+            return found
         finally:
             self._depth -= 1
+
+    def _conjunction(self) -> Expression:
+        found = self._comparison()
+        while self.accept("AND"):
+            found = Call("AND", (found, self._comparison()))
+        return found
+
+    def _comparison(self) -> Expression:
+        left = self._expression(self.next())
+        operator = self.accept("=", "<>", "!=", "<", ">", "<=", ">=")
+        return Call(operator, (left, self._expression(self.next()))) if operator else left
 
     def _expression(self, token: Token) -> Expression:
         if token.kind == "string":
@@ -303,7 +279,8 @@ class Reader:
             arguments.append(self.expression())
         if upper in CONNECTION_FUNCTIONS and not arguments:
             return Call(upper)
-        if upper not in _FUNCTIONS or len(arguments) != _ARITY.get(upper, len(arguments)) or not arguments:
+        least, most = ARITY.get(upper, (1, 0))
+        if not least <= len(arguments) <= most:
             raise NotLocal
         return Call(upper, tuple(arguments))
 

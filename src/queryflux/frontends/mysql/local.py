@@ -22,7 +22,7 @@ from queryflux.frontends.mysql.expressions import (
     user_name,
 )
 from queryflux.pipeline.face import StatementKind
-from queryflux.wire.mysql.errors import NEEDS_PRIVILEGE, ServerError
+from queryflux.wire.mysql.errors import NEEDS_PRIVILEGE, NOT_SUPPORTED, ServerError
 
 LONGEST = 4096
 """Longer texts are not read; none of these statements is."""
@@ -197,21 +197,35 @@ def _alias(reader: Reader) -> str | None:
 
 def _set(reader: Reader) -> SetVariables:
     reader.expect("SET")
-    if reader.accept("NAMES"):
-        return _set_names(reader)
-    if reader.accept("CHARACTER", "CHARSET"):
-        reader.accept("SET")
-        return _character_set(_name_or_string(reader))
-    assignments: list[Assignment] = []
-    while not assignments or reader.accept(","):
+    try:
+        assignments = _assignments(reader)
+        reader.finish()
+    except NotLocal:
+        raise ServerError(
+            NOT_SUPPORTED,
+            f"SET takes only literals, variables and functions of the connection: {reader.text[:400]}",
+            hint="no engine is asked for the values of variables",
+        ) from None
+    return SetVariables(assignments)
+
+
+def _assignments(reader: Reader) -> tuple[Assignment, ...]:
+    found: list[Assignment] = []
+    while not found or reader.accept(","):
         scope = reader.accept("SESSION", "LOCAL", "GLOBAL", "PERSIST", "PERSIST_ONLY")
         if reader.accept("TRANSACTION"):
             _only_session(scope)
-            return _transaction(reader)
+            return (*found, *_transaction(reader))
         if reader.accept("PASSWORD", "ROLE", "DEFAULT", "RESOURCE"):
             raise ServerError(NEEDS_PRIVILEGE, "users and roles are those of the server's configuration")
-        assignments.append(_assignment(reader, scope))
-    return SetVariables(tuple(assignments))
+        if not scope and reader.accept("NAMES"):
+            found += _set_names(reader)
+        elif not scope and reader.accept("CHARACTER", "CHARSET"):
+            reader.accept("SET")
+            found += _character_set(_name_or_string(reader))
+        else:
+            found.append(_assignment(reader, scope))
+    return tuple(found)
 
 
 def _assignment(reader: Reader, scope: str) -> Assignment:
@@ -246,14 +260,13 @@ def _only_session(scope: str) -> None:
         )
 
 
-def _set_names(reader: Reader) -> SetVariables:
-    name = _name_or_string(reader)
-    collation = _name_or_string(reader) if reader.accept("COLLATE") else None
-    found = _character_set(name).assignments
-    if collation is None or isinstance(collation, Default):
-        return SetVariables(found)
-    target = SystemVariable("collation_connection", False)
-    return SetVariables((*found, Assignment(target, Literal(collation))))
+def _set_names(reader: Reader) -> list[Assignment]:
+    found = _character_set(_name_or_string(reader))
+    if reader.accept("COLLATE"):
+        collation = _name_or_string(reader)
+        value = collation if isinstance(collation, Default) else Literal(collation)
+        found.append(Assignment(SystemVariable("collation_connection", False), value))
+    return found
 
 
 def _name_or_string(reader: Reader) -> str | Default:
@@ -265,13 +278,13 @@ def _name_or_string(reader: Reader) -> str | Default:
     return reader.name()
 
 
-def _character_set(name: str | Default) -> SetVariables:
+def _character_set(name: str | Default) -> list[Assignment]:
     value = name if isinstance(name, Default) else Literal(name)
     variables = ("character_set_client", "character_set_connection", "character_set_results")
-    return SetVariables(tuple(Assignment(SystemVariable(item, False), value) for item in variables))
+    return [Assignment(SystemVariable(item, False), value) for item in variables]
 
 
-def _transaction(reader: Reader) -> SetVariables:
+def _transaction(reader: Reader) -> list[Assignment]:
     assignments: list[Assignment] = []
     while not assignments or reader.accept(","):
         if reader.accept("ISOLATION"):
@@ -286,7 +299,7 @@ def _transaction(reader: Reader) -> SetVariables:
             reader.expect("READ")
             name, value = "transaction_read_only", str(int(reader.expect("ONLY", "WRITE") == "ONLY"))
         assignments.append(Assignment(SystemVariable(name, False), Literal(value)))
-    return SetVariables(tuple(assignments))
+    return assignments
 
 
 def _use(reader: Reader) -> UseDatabase:

@@ -60,6 +60,7 @@ class ClientSession:
         try:
             for item, value in zip(assignments, values, strict=True):
                 self._assign(item, value)
+            self.variables.check_size()
         except BaseException:
             self.variables.restore(before)
             raise
@@ -67,7 +68,7 @@ class ClientSession:
 
     def _assign(self, item: Assignment, value: str | int | None) -> None:
         if isinstance(item.target, UserVariable):
-            self.variables.user[item.target.name] = value
+            self.variables.set_user(item.target.name, value)
         elif isinstance(item.value, Default):
             self.variables.reset(item.target.name)
         else:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from queryflux.wire.mysql.constants import SERVER_VERSION
 from queryflux.wire.mysql.errors import (
     READ_ONLY_VARIABLE,
+    UNKNOWN,
     UNKNOWN_CHARACTER_SET,
     WRONG_VALUE,
     ServerError,
@@ -20,6 +21,9 @@ from queryflux.wire.mysql.errors import (
 Value = str | int | bool | None
 """A bool is shown as 1 or 0 by SELECT and as ON or OFF by SHOW."""
 
+MOST_VARIABLES = 1024
+MOST_TEXT = 1 << 20
+"""Characters of all the values that one client may set."""
 NO_LIMIT = 18_446_744_073_709_551_615
 UNKNOWN_VARIABLE = 1193
 WRONG_TIME_ZONE = 1298
@@ -174,6 +178,19 @@ class SessionVariables:
             raise ServerError(READ_ONLY_VARIABLE, f"Variable '{name}' is a read only variable")
         check = _CHECKS.get(name)
         self._set[name] = check(name, value) if check is not None else _like_default(name, value)
+
+    def set_user(self, name: str, value: str | int | None) -> None:
+        """Give ``@name`` a value."""
+        self.user[name] = value
+
+    def check_size(self) -> None:
+        """Raises ServerError 1105 when the client has set too much."""
+        kept = (self._set, self.user)
+        size = sum(len(name) + len(str(value)) for values in kept for name, value in values.items())
+        if sum(map(len, kept)) > MOST_VARIABLES or size > MOST_TEXT:
+            raise ServerError(
+                UNKNOWN, f"more than {MOST_VARIABLES} variables, or {MOST_TEXT} characters of them, are set"
+            )
 
     def reset(self, name: str) -> None:
         """``SET name = DEFAULT``."""

@@ -58,18 +58,18 @@ def _of_type(name: str, kind: pa.DataType) -> Column:
     if isinstance(kind, pa.BaseExtensionType):
         return _of_extension(name, kind)
     if types.is_boolean(kind):
-        return Column(name, FieldType.TINY, BINARY, 1, FieldFlag.BINARY)
+        return Column(name, FieldType.TINY, BINARY, 1)
     if types.is_integer(kind):
         number, length = _INTEGERS[str(kind)]
         unsigned = FieldFlag.UNSIGNED if types.is_unsigned_integer(kind) else 0
-        return Column(name, number, BINARY, length, FieldFlag.BINARY | unsigned)
+        return Column(name, number, BINARY, length, unsigned)
     if types.is_float64(kind):
-        return Column(name, FieldType.DOUBLE, BINARY, 22, FieldFlag.BINARY, _NOT_FIXED)
+        return Column(name, FieldType.DOUBLE, BINARY, 22, 0, _NOT_FIXED)
     if types.is_floating(kind):
-        return Column(name, FieldType.FLOAT, BINARY, 12, FieldFlag.BINARY, _NOT_FIXED)
+        return Column(name, FieldType.FLOAT, BINARY, 12, 0, _NOT_FIXED)
     if types.is_decimal(kind):
         scale = max(kind.scale, 0)
-        return Column(name, FieldType.NEWDECIMAL, BINARY, kind.precision + 2, FieldFlag.BINARY, scale)
+        return Column(name, FieldType.NEWDECIMAL, BINARY, kind.precision + 2, 0, scale)
     return _of_moment(name, kind) or _of_bytes(name, kind)
 
 

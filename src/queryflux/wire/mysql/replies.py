@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from queryflux.wire.mysql.constants import BINARY, UTF8MB4, FieldFlag, FieldType, ServerStatus
+from queryflux.wire.mysql.constants import BINARY, UTF8MB4, FieldType, ServerStatus
 from queryflux.wire.mysql.lenenc import NULL, lenenc_bytes, lenenc_int
 
 Cell = str | int | None
@@ -32,7 +32,7 @@ class Column:
 
 def number_column(name: str) -> Column:
     """A column of whole numbers."""
-    return Column(name, FieldType.LONGLONG, BINARY, 20, FieldFlag.BINARY)
+    return Column(name, FieldType.LONGLONG, BINARY, 20)
 
 
 def ok(
