@@ -3,7 +3,7 @@
 import pytest
 
 from queryflux.config.clusters import ClusterConfig, EngineAuth, EngineTls
-from queryflux.engines.postgres.lanes import _uri
+from queryflux.engines.postgres.libpq import uri_of
 from queryflux.engines.postgres.target import Target, target_of
 from queryflux.model.errors import ConfigError
 from queryflux.model.secret import Secret
@@ -61,17 +61,17 @@ def test_the_password_does_not_show() -> None:
 
 
 def test_the_uri_for_libpq() -> None:
-    plain = _uri(target("h"))
+    plain = uri_of(target("h"))
     assert plain.startswith("postgresql://me:p%40ss%2Fword@h:5432/me?")
     assert "sslmode=disable" in plain
     assert "require_auth=scram-sha-256%2Cmd5%2Cnone" in plain
-    assert "@[::1]:7000/" in _uri(target("postgres://[::1]:7000/x"))
-    verified = _uri(target("h", tls=EngineTls(ca_file="/a b.pem")))
+    assert "@[::1]:7000/" in uri_of(target("postgres://[::1]:7000/x"))
+    verified = uri_of(target("h", tls=EngineTls(ca_file="/a b.pem")))
     assert "sslmode=verify-full" in verified
     assert "sslrootcert=%2Fa%20b.pem" in verified
     assert "require_auth" not in verified
-    assert "sslrootcert=system" in _uri(target("h", tls=EngineTls()))
-    assert "sslmode=require" in _uri(target("h", tls=EngineTls(insecure_skip_verify=True)))
-    named = _uri(target("127.0.0.1", tls=EngineTls(server_name="db.example")))
+    assert "sslrootcert=system" in uri_of(target("h", tls=EngineTls()))
+    assert "sslmode=require" in uri_of(target("h", tls=EngineTls(insecure_skip_verify=True)))
+    named = uri_of(target("127.0.0.1", tls=EngineTls(server_name="db.example")))
     assert "@db.example:5432/" in named
     assert "hostaddr=127.0.0.1" in named

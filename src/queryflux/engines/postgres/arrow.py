@@ -13,7 +13,7 @@ import pyarrow as pa
 from queryflux.engines.port import EngineRequest, TransactionStatus
 from queryflux.engines.postgres.effects import effects_of
 from queryflux.engines.postgres.errors import QUERY_CANCELED
-from queryflux.engines.postgres.lanes import Lane, StaleLane
+from queryflux.engines.postgres.lane import Lane, StaleLane
 from queryflux.engines.postgres.link import Reply
 from queryflux.engines.postgres.settings import settings_of
 from queryflux.engines.postgres.text import statement_for

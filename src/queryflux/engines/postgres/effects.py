@@ -66,8 +66,8 @@ _TOUCHES = (
 """One of these is in every statement that leaves something behind."""
 _SETS_NOTHING = {"default", "local"}
 
-MAX_CACHED_TEXT = 4096
-MAX_CACHED = 8192
+MAX_CACHED_TEXT = 2048
+MAX_CACHED = 4096
 _cache: dict[str, Effects | None] = {}
 
 

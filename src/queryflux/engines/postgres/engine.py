@@ -27,7 +27,7 @@ from queryflux.runtime.tasks import TaskGroup
 if TYPE_CHECKING:
     from queryflux.engines.postgres.lanes import Lanes
 
-MAX_SEEN = 4096
+MAX_SEEN = 16_384
 MAX_SETTINGS = 1024
 PROBE_TIMEOUT = 5.0
 CANCEL_TIMEOUT = 5.0
@@ -59,7 +59,7 @@ class PostgresEngine(Engine):
         self.pool: Pool[ServerLink] = Pool(self.target.where, self.target.pool_size, self._open, clock)
         self._lanes: Lanes | None = None
         self._connections: set[PostgresConnection] = set()
-        self._seen: dict[StatementKey, None] = {}
+        self._seen: set[int] = set()
         self._settings: dict[Settings, Settings] = {}
         self._closed = False
 
@@ -79,11 +79,12 @@ class PostgresEngine(Engine):
 
     def seen_before(self, key: StatementKey) -> bool:
         """Whether a statement comes for the second time at least."""
-        if key in self._seen:
+        mark = hash(key)
+        if mark in self._seen:
             return True
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
-        self._seen[key] = None
+        self._seen.add(mark)
         return False
 
     def interned(self, settings: Settings) -> Settings:

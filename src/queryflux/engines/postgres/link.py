@@ -29,7 +29,7 @@ CONNECT_TIMEOUT = 10.0
 RESET_TIMEOUT = 5.0
 MAX_STATEMENTS = 256
 """Prepared statements kept on one server connection."""
-MAX_NAMED_TEXT = 64 * 1024
+MAX_NAMED_TEXT = 16 * 1024
 """Longer texts, in bytes, are prepared anew each time, so that a connection's memory stays bounded."""
 READ_EVENTS = select.POLLIN | select.POLLHUP | select.POLLERR
 
