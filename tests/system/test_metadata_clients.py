@@ -1,4 +1,4 @@
-"""Real clients find DuckDB's tables: psql, pgjdbc, asyncpg, SQLAlchemy, the mysql CLI, Trino's JDBC driver."""
+"""Real clients find DuckDB's tables: psql, pgjdbc, asyncpg, SQLAlchemy, the mysql CLI, trino-jdbc."""
 
 import shutil
 import subprocess

@@ -19,6 +19,11 @@ _MAY_BE = re.compile(
     r"|::\s*reg|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize)\b",
     re.IGNORECASE,
 )
+_MARKERS = (
+    *("pg_", "schema", "system", "current_", "version", "set_config", "@@", "reg", "database", "user"),
+    *("connection_id", "show", "desc", "explain"),
+)
+"""Without one of these ``_MAY_BE`` cannot match; to look for them takes a microsecond."""
 _CATALOG_SCHEMAS = {
     "postgres": frozenset({"pg_catalog", "information_schema"}),
     "mysql": frozenset({"information_schema", "performance_schema"}),
@@ -96,12 +101,18 @@ def recognise(text: str, dialect: str, parameters: Sequence[Parameter] = ()) -> 
     """The question that ``text`` asks of the catalog or the session, if it asks nothing else. Never parses;
     cached by text. A statement that names both the catalog and other tables is recognised too: it could not
     run elsewhere."""
-    if len(text) > MAX_CHARS or _MAY_BE.search(text) is None:
+    if len(text) > MAX_CHARS:
+        return None
+    lowered = text.lower()
+    for marker in _MARKERS:
+        if marker in lowered:
+            break
+    else:
         return None
     key = (text, dialect)
     known = _known.get(key)
     if known is None:
-        known = _asks(text, dialect)
+        known = _MAY_BE.search(text) is not None and _asks(text, dialect)
         _known.put(key, known, text)
     if not known:
         return None
