@@ -224,6 +224,8 @@ def test_passwords_of_every_form(guarded: Serving, authority: Authority, user: s
     for _ in range(2):
         with closing(connect(guarded, user=user, password=PASSWORD, ssl=ssl)) as connection:
             assert fetch(connection, "SELECT USER(), 1") == [(f"{user}@127.0.0.1", 1)]
+            rows = fetch(connection, "SELECT range, repeat('x', 100) FROM range(20000)")
+            assert rows[-1] == (19_999, "x" * 100)
     with pytest.raises(pymysql.err.OperationalError) as caught:
         connect(guarded, user=user, password="wrong", ssl=ssl)
     assert caught.value.args[0] == 1045

@@ -1,6 +1,8 @@
 """Slow clients, draining, closing, and that nothing is left of a connection."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -140,3 +142,12 @@ def test_connection_ids_come_round_and_skip_those_in_use() -> None:
     assert ids.next(lambda number: False) & 0xFFFFF == (1 << 20) - 1
     assert ids.next(lambda number: number == first) == first + 1
     assert process_number("k3f9z") != process_number("zzzzz")
+
+
+def test_the_door_alone_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, queryflux.frontends.mysql.door;"
+        "print(*({'pyarrow', 'numpy', 'sqlglot', 'duckdb', 'cryptography'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -5,13 +5,14 @@ as MySQL has it). The key is made when the first client asks, on a thread, and l
 """
 
 import asyncio
-
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from typing import TYPE_CHECKING
 
 from queryflux.model.errors import AuthenticationFailed
 from queryflux.runtime.threads import LaneThread
 from queryflux.wire.mysql.handshake import unmask
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 _BITS = 2048
 _EXPONENT = 65537
@@ -21,10 +22,12 @@ class PasswordKey:
     """One key pair, made on first use."""
 
     def __init__(self) -> None:
-        self._key: rsa.RSAPrivateKey | None = None
+        self._key: RSAPrivateKey | None = None
         self._making = asyncio.Lock()
 
-    async def _ready(self) -> rsa.RSAPrivateKey:
+    async def _ready(self) -> "RSAPrivateKey":
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
         async with self._making:
             if self._key is None:
                 thread = LaneThread("mysql-password-key")
@@ -36,6 +39,8 @@ class PasswordKey:
 
     async def public_pem(self) -> bytes:
         """The public key, as clients are sent it."""
+        from cryptography.hazmat.primitives import serialization
+
         public = (await self._ready()).public_key()
         return public.public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -43,6 +48,9 @@ class PasswordKey:
 
     async def decrypt(self, data: bytes, nonce: bytes) -> bytes:
         """The password, with the NUL that ends it. Raises AuthenticationFailed."""
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import padding
+
         key = await self._ready()
         try:
             masked = key.decrypt(data, padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None))  # noqa: S303

@@ -113,6 +113,7 @@ class StatementRunner:
                 await self._local(local, binary, more)
             elif kind in _CONTROL and not _TO_SAVEPOINT.match(text):
                 await self._control(kind, text)
+                self.session.error = None
                 self.ok(more)
             else:
                 await self._submit(text, kind, parameters, binary, more)

@@ -3,7 +3,7 @@
 Only some mean anything here: ``autocommit``, the time-outs, ``max_execution_time``, ``sql_select_limit``,
 ``transaction_read_only`` and ``query_tags``. The others are remembered, so that what a client sets it reads
 back, and travel in ``Session.extra``. Names that MySQL does not have are remembered too: routing rules and
-agents' own keys are set this way (docs/mysql.md).
+agents' own keys are set this way.
 """
 
 from collections.abc import Callable, Iterator
