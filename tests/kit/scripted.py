@@ -158,7 +158,7 @@ class ScriptedConnection(EngineConnection):
 
     def _control(self, sql: str) -> Done | None:
         word = sql.split()[0].upper() if sql.split() else ""
-        if word not in {"BEGIN", "COMMIT", "ROLLBACK"}:
+        if word not in {"BEGIN", "COMMIT", "ROLLBACK"} or " TO " in sql:
             if self._status is TransactionStatus.FAILED:
                 raise EngineError("the transaction has failed", sqlstate="25P02")
             return None

@@ -28,6 +28,7 @@ class Capability(StrEnum):
     __hash__ = object.__hash__
 
     TRANSACTIONS = "transactions"
+    SAVEPOINTS = "savepoints"
     PARAMETERS = "parameters"
     WRITES = "writes"
     CANCEL = "cancel"

@@ -19,7 +19,7 @@ from queryflux.engines.port import (
     TransactionStatus,
 )
 from queryflux.model.endings import EndReason
-from queryflux.model.errors import QueryFluxError, TransactionFailed
+from queryflux.model.errors import InvalidRequest, NotSupported, QueryFluxError, TransactionFailed
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
@@ -88,6 +88,8 @@ class Talk(Conversation):
     def submit(self, statement: Statement) -> Query:
         kind = self.pipeline.classify(statement.text, statement.dialect).kind
         if kind in CONTROL:
+            return Control(self, statement, kind)
+        if kind is StatementKind.SAVEPOINT and not self.can(Capability.SAVEPOINTS):
             return Control(self, statement, kind)
         local = MetadataRun.recognised(self, statement)
         if local is not None:
@@ -194,6 +196,18 @@ class Talk(Conversation):
             self._begun = statement
             self._implicit = False
         return Done("BEGIN")
+
+    def savepoint(self, statement: Statement) -> Done:
+        """SAVEPOINT, RELEASE or ROLLBACK TO on an engine that has none. Setting and releasing one is harmless
+        (drivers do it around their look-ups); going back to one is refused, since nothing can be undone."""
+        words = self.pipeline.classify(statement.text, statement.dialect).words
+        if self.transaction is TransactionStatus.IDLE:
+            raise InvalidRequest(f"{words[0]} can only be used in a transaction", hint="send BEGIN first")
+        if words[0] == "ROLLBACK":
+            raise NotSupported(
+                "this cluster has no savepoints to go back to", hint="ROLLBACK the whole transaction"
+            )
+        return Done(words[0])
 
     async def finish(self, statement: Statement, tag: str) -> Done:
         """COMMIT or ROLLBACK. A failed transaction's COMMIT is a ROLLBACK, and says so."""

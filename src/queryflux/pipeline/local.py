@@ -37,6 +37,8 @@ class Control(Query):
     async def start(self) -> Answer:
         if self._kind is StatementKind.BEGIN:
             return await self._talk.begin(self._statement)
+        if self._kind is StatementKind.SAVEPOINT:
+            return self._talk.savepoint(self._statement)
         return await self._talk.finish(self._statement, self._kind.name)
 
     async def next(self) -> None:

@@ -154,6 +154,9 @@ class QueryPipeline(Pipeline):
         connection = engine.connect(ConnectionSpec(talk.identity, talk.session))
         try:
             return await connection.describe(request)
+        except EngineUnavailable as error:
+            self.lost(target, error)
+            raise
         finally:
             await connection.close()
 

@@ -8,6 +8,7 @@ from queryflux.engines.port import Capability, TransactionStatus
 from queryflux.model.errors import (
     EngineConnectionLost,
     EngineError,
+    InvalidRequest,
     NotSupported,
     QueryFluxError,
     TransactionFailed,
@@ -242,3 +243,29 @@ async def test_a_transaction_lost_with_its_engine_has_to_be_rolled_back() -> Non
     assert await say(talk, "COMMIT") == Done("ROLLBACK")
     await say(talk, "SELECT 4")
     table.assert_idle()
+
+
+async def test_savepoints_where_the_engine_has_none() -> None:
+    engine = ScriptedEngine(capabilities=frozenset(Capability) - {Capability.SAVEPOINTS})
+    table = bench(engine)
+    talk = table.talk()
+    with pytest.raises(InvalidRequest, match="only be used in a transaction"):
+        await say(talk, "SAVEPOINT a")
+    await say(talk, "BEGIN")
+    assert await say(talk, "SAVEPOINT a") == Done("SAVEPOINT")
+    await say(talk, "SELECT 1")
+    assert await say(talk, "RELEASE SAVEPOINT a") == Done("RELEASE")
+    with pytest.raises(NotSupported, match="no savepoints"):
+        await say(talk, "ROLLBACK TO SAVEPOINT a")
+    await say(talk, "COMMIT")
+    assert engine.statements == ["BEGIN", "SELECT 1", "COMMIT"]
+
+
+async def test_savepoints_reach_an_engine_that_has_them() -> None:
+    engine = ScriptedEngine()
+    talk = bench(engine).talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SAVEPOINT a")
+    await say(talk, "ROLLBACK TO a")
+    await say(talk, "COMMIT")
+    assert engine.statements == ["BEGIN", "SAVEPOINT a", "ROLLBACK TO a", "COMMIT"]

@@ -44,6 +44,7 @@ class PostgresEngine(Engine):
     capabilities = frozenset(
         {
             Capability.TRANSACTIONS,
+            Capability.SAVEPOINTS,
             Capability.PARAMETERS,
             Capability.WRITES,
             Capability.CANCEL,
