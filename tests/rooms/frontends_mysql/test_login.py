@@ -1,6 +1,8 @@
 """Who gets in, and how; who does not, and that nothing of theirs is run."""
 
 import asyncio
+import contextlib
+import ssl
 from pathlib import Path
 
 import bcrypt
@@ -212,6 +214,44 @@ async def test_a_handshake_that_comes_with_the_request_for_tls_and_is_none(tmp_p
             client.send_bytes(b"\x20\0\0\1" + request + b"\x09\0\0\2\x03SELECT 1")
             assert await client.at_end()
         assert nothing_ran(place)
+
+
+@pytest.mark.parametrize("together", [0, 20, 10_000])
+async def test_a_tls_handshake_that_begins_unasked(tmp_path: Path, together: int) -> None:
+    """MySQL's client does not wait after it has asked for TLS: ``together`` bytes come in one piece with
+    that."""
+    authority = Authority(tmp_path)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = authority.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    capabilities = DEFAULT | Capability.SSL
+    request = capabilities.to_bytes(4, "little") + b"\0\0\0\1\x2d" + bytes(23)
+    async with house(tls_context=authority.server().context()) as place:
+        reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+        greeting = await reader.read(65536)
+        assert greeting[4] == 10
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = outgoing.read()
+        writer.write(b"\x20\0\0\1" + request + hello[:together])
+        await asyncio.sleep(0.01)
+        writer.write(hello[together:])
+        done = False
+        while not done:
+            incoming.write(await reader.read(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                done = True
+            writer.write(outgoing.read())
+        response = request + b"bob\0\0\0\0"
+        tls.write(len(response).to_bytes(3, "little") + b"\2" + response)
+        writer.write(outgoing.read())
+        answer = b""
+        while not answer:
+            incoming.write(await reader.read(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                answer = tls.read(100)
+        assert answer[3:5] == b"\3\0"
+        writer.close()
 
 
 async def test_provider_none_takes_the_name_whatever_the_password() -> None:
