@@ -7,6 +7,7 @@ from urllib.parse import quote_plus
 
 from queryflux.engines.trino.rows import PlainRows
 from queryflux.engines.trino.types import from_text, postgres_name
+from queryflux.model.errors import EngineConnectionLost
 from queryflux.results.answer import Shape
 
 NAME = "queryflux_describe"
@@ -20,7 +21,7 @@ Ask = Callable[[str, tuple[tuple[str, str], ...]], Awaitable[PlainRows]]
 
 
 async def shape(sql: str, ask: Ask) -> Shape:
-    """The shape of ``sql``. Raises what ``ask`` raises."""
+    """The shape of ``sql``. Raises what ``ask`` raises, EngineConnectionLost."""
     from queryflux.engines.trino.columns import Columns  # pyarrow: only where somebody describes
 
     prepared = (("X-Trino-Prepared-Statement", f"{NAME}={quote_plus(sql)}"),)
@@ -34,5 +35,7 @@ async def shape(sql: str, ask: Ask) -> Shape:
     if not _GIVES_ROWS.match(sql) or not given.rows:
         return Shape(parameters, None)
     names = [str(row[0]) for row in given.rows]
+    if any(len(row) <= _TYPE_COLUMN for row in given.rows):
+        raise EngineConnectionLost("Trino answered DESCRIBE OUTPUT with what is no description")
     types = [from_text(str(row[_TYPE_COLUMN])) for row in given.rows]
     return Shape(parameters, Columns(names, types).schema)
