@@ -222,6 +222,53 @@ async def test_a_stream_in_a_transaction(client: Client) -> None:
     await client.done("COMMIT")
 
 
+async def test_a_short_stream_that_is_left_in_a_transaction_harms_nothing(client: Client) -> None:
+    await client.done("BEGIN")
+    answer = await client.execute("SELECT generate_series(1, 1000)")
+    assert isinstance(answer, Batches)
+    await answer.close()
+    assert client.transaction == "open"
+    await client.done("COMMIT")
+
+
+async def test_a_stream_that_is_left_keeps_session_state(client: Client) -> None:
+    await client.done("CREATE TEMP TABLE kept AS SELECT 1 AS a")
+    for sql in (BIG, "SELECT 1"):
+        answer = await client.execute(sql)
+        assert isinstance(answer, Batches)
+        await answer.next()
+        await answer.close()
+        assert await client.rows("SELECT a FROM kept") == [(1,)]
+
+
+async def test_session_state_that_is_lost_is_not_done_without(
+    make: Make, postgres_server: PostgresServer
+) -> None:
+    async with Link(postgres_server.host, postgres_server.port) as link:
+        engine = make(postgres_server.config(port=link.port))
+        client = Client(engine)
+        await client.done("SET application_name = 'mine'")
+        link.cut()
+        for _ in range(2):
+            with pytest.raises(EngineConnectionLost):
+                await client.rows("SELECT 1")
+        await client.close()
+        await engine.close()
+
+
+async def test_the_default_schema_may_change(engine: PostgresEngine, client: Client) -> None:
+    await client.done("CREATE SCHEMA IF NOT EXISTS moved")
+    await client.done("CREATE TABLE IF NOT EXISTS moved.there AS SELECT 1 AS a")
+    client.session = Session(protocol=ClientProtocol.TRINO_HTTP, database="moved")
+    assert await client.rows("SELECT a FROM there") == [(1,)]
+    await client.done("BEGIN")
+    client.session = Session(protocol=ClientProtocol.TRINO_HTTP)
+    with pytest.raises(EngineError):
+        await client.rows("SELECT a FROM there")
+    await client.done("ROLLBACK")
+    await client.done("DROP SCHEMA moved CASCADE")
+
+
 async def test_a_stream_that_is_left_in_a_transaction_fails_it(client: Client) -> None:
     await client.done("BEGIN")
     answer = await client.execute(BIG)
@@ -258,7 +305,10 @@ async def sleeping(server: PostgresServer, count: int) -> None:
 
 
 async def test_cancel_of_what_is_no_query(postgres_server: PostgresServer, client: Client) -> None:
-    for sql in ("DO $$ BEGIN PERFORM pg_sleep(600); END $$", "CREATE TABLE slow AS SELECT 1 FROM pg_sleep(600)"):
+    for sql in (
+        "DO $$ BEGIN PERFORM pg_sleep(600); END $$",
+        "CREATE TABLE slow AS SELECT 1 FROM pg_sleep(600)",
+    ):
         waiting = asyncio.create_task(client.execute(sql))
         await sleeping(postgres_server, 1)
         await client.connection.cancel()

@@ -764,6 +764,24 @@ async def test_a_transaction_whose_connection_is_lost_stays_failed_until_it_ends
         await engine.close()
 
 
+async def test_session_state_that_is_lost_is_not_done_without(
+    make: Make, postgres_server: PostgresServer
+) -> None:
+    async with Link(postgres_server.host, postgres_server.port) as link:
+        engine = make(postgres_server.config(port=link.port))
+        client = Client(engine)
+        await client.simple("SET ROLE pg_read_all_data")
+        link.cut()
+        for _ in range(2):
+            with pytest.raises(EngineConnectionLost):
+                await client.simple("SELECT 1")
+        await client.close()
+        again = Client(engine)
+        assert await again.scalar("SELECT current_user") == "scram"
+        await again.close()
+        await engine.close()
+
+
 async def test_a_restarted_server(make: Make, postgres_server: PostgresServer) -> None:
     engine = make(postgres_server.config(pool_size=4))
     clients = [Client(engine) for _ in range(3)]

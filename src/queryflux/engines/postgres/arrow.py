@@ -15,6 +15,7 @@ from queryflux.engines.postgres.effects import effects_of
 from queryflux.engines.postgres.errors import QUERY_CANCELED
 from queryflux.engines.postgres.lane import Lane, StaleLane
 from queryflux.engines.postgres.link import Reply
+from queryflux.engines.postgres.loss import ENDS_TRANSACTION, Lost, lost_with, session_lost
 from queryflux.engines.postgres.settings import settings_of
 from queryflux.engines.postgres.text import statement_for
 from queryflux.model.errors import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CANCEL_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 4.0)
 """Seconds after each attempt to cancel until the next."""
+GRACE = 0.2
 _ENDS = re.compile(r"\s*(?:commit|end|rollback|abort)\b", re.IGNORECASE)
 _CANCELLED = "The query was cancelled."
 
@@ -103,7 +105,7 @@ class AdbcBatches(Batches):
         return batch
 
     async def close(self) -> None:
-        await self._session.stop(self._run)
+        await self._session.stop(self._run, GRACE)
 
 
 class ArrowSession:
@@ -112,16 +114,16 @@ class ArrowSession:
     def __init__(self, engine: "PostgresEngine", session: Session) -> None:
         self._engine = engine
         self._lanes = engine.lanes
+        self._session = session
         self._settings = engine.interned(settings_of(session))
         self._lane: Lane | None = None
         self._run: Run | None = None
-        self._transaction_lost = False
-        self._closed = False
+        self._lost_state = Lost.NOTHING
 
     @property
     def transaction(self) -> TransactionStatus:
         """Where the transaction stands."""
-        if self._transaction_lost:
+        if self._lost_state is Lost.TRANSACTION:
             return TransactionStatus.FAILED
         return self._lane.status if self._lane is not None else TransactionStatus.IDLE
 
@@ -130,15 +132,18 @@ class ArrowSession:
         sql = statement_for(request.sql, request.parameters)
         if not sql:
             return Done("")
+        if self._lost_state is Lost.SESSION:
+            raise session_lost()
+        if self._lost_state is Lost.TRANSACTION and ENDS_TRANSACTION.match(sql):
+            self._lost_state = Lost.NOTHING
+            return Done("ROLLBACK")
         if self.transaction is TransactionStatus.FAILED and not _ENDS.match(sql):
             raise TransactionFailed(
                 "The transaction has failed; statements are ignored until it ends.", hint="Send ROLLBACK."
             )
-        if self._transaction_lost:
-            self._transaction_lost = False
-            return Done("ROLLBACK")
         if self._run is not None:
             await self.stop(self._run)
+        self._follow(request.session)
         run = self._run = Run()
         try:
             return await self._start(run, sql)
@@ -148,6 +153,12 @@ class ArrowSession:
         except BaseException:
             await self.stop(run)
             raise
+
+    def _follow(self, session: Session) -> None:
+        """The client's default schema may have changed since."""
+        if session is not self._session:
+            self._session = session
+            self._settings = self._engine.interned(settings_of(session))
 
     async def _start(self, run: Run, sql: str) -> Answer:
         effects = effects_of(sql)
@@ -168,9 +179,12 @@ class ArrowSession:
         return AdbcBatches(self, run, started.schema)
 
     def _wanted(self, lane: Lane) -> tuple[tuple[str, str], ...] | None:
-        """The settings to make sure of; a lane that its client pinned, or in a transaction, is left alone."""
-        held = lane.pinned or lane.status is not TransactionStatus.IDLE
-        return None if held else self._settings
+        """The settings to make sure of. A change inside a transaction may be rolled back with it, so the lane
+        is then kept from others."""
+        if lane.settings == self._settings or lane.status is TransactionStatus.FAILED:
+            return None
+        lane.pinned = lane.pinned or lane.status is TransactionStatus.OPEN
+        return self._settings
 
     async def _lane_for(self, run: Run) -> Lane:
         if self._lane is not None:
@@ -193,18 +207,20 @@ class ArrowSession:
 
     def _stale(self, lane: Lane, error: StaleLane) -> None:
         """Nothing ran: it may go to another connection, unless a transaction died with this one."""
-        in_transaction = lane.status is not TransactionStatus.IDLE
         self._drop(lane)
-        if in_transaction:
+        if self._lost_state is Lost.TRANSACTION:
             raise EngineConnectionLost(
                 f"The connection to PostgreSQL was lost in the midst of a transaction: {error}",
                 hint="Send ROLLBACK, then run the whole transaction again.",
             ) from None
+        if self._lost_state is Lost.SESSION:
+            raise session_lost() from None
 
     def _drop(self, lane: Lane) -> None:
         if self._lane is lane:
             self._lane = None
-            self._transaction_lost = lane.status is not TransactionStatus.IDLE and not self._closed
+            in_transaction = lane.status is not TransactionStatus.IDLE
+            self._lost_state = lost_with(transaction=in_transaction, pinned=lane.pinned)
             self._lanes.pool.drop(lane)
 
     def reason(self, run: Run, error: QueryFluxError) -> QueryFluxError:
@@ -234,23 +250,32 @@ class ArrowSession:
             self._lane = None
             self._lanes.pool.give(lane)
 
-    async def stop(self, run: Run) -> None:
-        """End a statement: at the server if it is running there. Returns when it has stopped."""
+    async def stop(self, run: Run, grace: float = 0) -> None:
+        """End a statement: at the server if it is running there. Returns when it has stopped.
+
+        ``grace``: seconds in which the rest of a stream is read before it is cancelled, where that would fail
+        a transaction.
+        """
         if run.over:
             return
         run.cancelled = True
         if run.acquiring is not None:
             run.acquiring.cancel()
         if run.stopping is None:
-            run.stopping = self._engine.tasks.spawn("stop", self._stop(run))
+            run.stopping = self._engine.tasks.spawn("stop", self._stop(run, grace))
         await asyncio.shield(run.stopping)
 
-    async def _stop(self, run: Run) -> None:
+    async def _stop(self, run: Run, grace: float) -> None:
         lane = run.lane
         if lane is not None and lane is self._lane:
             await self._lanes.stop(lane, CANCEL_PAUSES)
-            if not lane.idle:
-                lane.broken = True
+            held = lane.pinned or lane.status is not TransactionStatus.IDLE
+            if held and not lane.idle and not lane.busy:
+                draining = lane.submit(lane.do_drain)
+                if grace:
+                    await asyncio.wait({draining}, timeout=grace)
+                await self._lanes.stop(lane, CANCEL_PAUSES)
+            lane.broken = lane.broken or not lane.idle
         self._release(run)
 
     async def describe(self, request: EngineRequest) -> Shape:
@@ -258,6 +283,9 @@ class ArrowSession:
         sql = statement_for(request.sql, ())
         if not sql:
             return Shape((), None)
+        if self._lost_state is Lost.SESSION:
+            raise session_lost()
+        self._follow(request.session)
         run = self._run = Run()
         try:
             while True:
@@ -281,7 +309,6 @@ class ArrowSession:
 
     async def close(self) -> None:
         """Stop what runs, roll back, give the lane back."""
-        self._closed = True
         await self.cancel()
         lane = self._lane
         if lane is not None:

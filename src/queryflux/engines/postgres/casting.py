@@ -8,7 +8,7 @@ _SELECTS = {"SELECT", "WITH", "VALUES", "TABLE", "("}
 
 
 def casting(sql: str, columns: Sequence[tuple[str, str]], word: str) -> str:
-    """``sql``, which begins with ``word``; ``columns`` are its columns, each with the type to cast it to or none.
+    """``sql``, which begins with ``word``; ``columns``: each column and the type to cast it to, or none.
 
     What writes must stay at the top of a WITH (manual, "Data-Modifying Statements in WITH").
     """

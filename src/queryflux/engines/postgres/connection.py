@@ -21,6 +21,7 @@ from queryflux.engines.port import (
 from queryflux.engines.postgres.describe import describe_on
 from queryflux.engines.postgres.effects import Effects, effects_of
 from queryflux.engines.postgres.link import RESET_TIMEOUT, ServerLink, StatementKey
+from queryflux.engines.postgres.loss import ENDS_TRANSACTION, Lost, lost_with, session_lost
 from queryflux.engines.postgres.phases import Phase
 from queryflux.engines.postgres.relay import RelayFrames
 from queryflux.engines.postgres.settings import codec_of, settings_of, with_setting, without_setting
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STATUS = {b"I": TransactionStatus.IDLE, b"T": TransactionStatus.OPEN, b"E": TransactionStatus.FAILED}
-_ENDS = re.compile(r"\s*(?:commit|end|rollback(?!\s+(?:\w+\s+)?to\b)|abort)\b", re.IGNORECASE)
 _TRANSACTION_WORDS = re.compile(
     r"\s*(?:begin|start\s+transaction|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
 )
@@ -80,13 +80,14 @@ class PostgresConnection(EngineConnection):
         self._running: RelayFrames | None = None
         self._acquiring: asyncio.Task[ServerLink] | None = None
         self._arrow: ArrowSession | None = None
-        self._transaction_lost = False
+        self._lost_state = Lost.NOTHING
+        self._cancelled = False
         self._busy = False
         self._closed = False
 
     @property
     def transaction(self) -> TransactionStatus:
-        if self._transaction_lost:
+        if self._lost_state is Lost.TRANSACTION:
             return TransactionStatus.FAILED
         if self.link is not None:
             return _STATUS.get(self.link.status, TransactionStatus.FAILED)
@@ -98,7 +99,7 @@ class PostgresConnection(EngineConnection):
         if self._closed:
             raise QueryCancelled("The connection was closed.")
         native = request.native
-        if self._transaction_lost:
+        if self._lost_state is not Lost.NOTHING:
             return self._after_loss(request)
         if native is None:
             return await self._execute_plain(request)
@@ -128,6 +129,7 @@ class PostgresConnection(EngineConnection):
 
     async def _ready_link(self) -> ServerLink:
         """The held connection, or one from the pool, with this client's settings and nothing running."""
+        self._cancelled = False
         if self._running is not None:
             await self._running.close()
         link = self.link
@@ -137,6 +139,9 @@ class PostgresConnection(EngineConnection):
         if link.settings != self.settings and link.status == b"I" and not link.unsynced:
             async with self._using(link):
                 await link.apply(self.settings)
+        if self._cancelled:
+            self.settle(link)
+            raise QueryCancelled("The query was cancelled before it had begun.")
         return link
 
     @asynccontextmanager
@@ -205,12 +210,14 @@ class PostgresConnection(EngineConnection):
         return self._arrow
 
     def _after_loss(self, request: EngineRequest) -> Answer:
-        if not _ENDS.match(request.sql):
+        if self._lost_state is Lost.SESSION:
+            raise session_lost()
+        if not ENDS_TRANSACTION.match(request.sql):
             raise TransactionFailed(
                 "The connection to PostgreSQL was lost in the midst of this transaction.",
                 hint="Send ROLLBACK, then run the whole transaction again.",
             )
-        self._transaction_lost = False
+        self._lost_state = Lost.NOTHING
         return Done("ROLLBACK") if request.native is None else RolledBack()
 
     async def describe(self, request: EngineRequest) -> Shape:
@@ -290,13 +297,14 @@ class PostgresConnection(EngineConnection):
     def _lost(self, link: ServerLink) -> None:
         if self.link is link:
             self.link = None
-            self._transaction_lost = link.status != b"I" and not self._closed
             link.broken = True
+            self._lost_state = lost_with(transaction=link.status != b"I", pinned=link.pinned)
             self.engine.pool.drop(link)
 
     # Endings.
 
     async def cancel(self) -> None:
+        self._cancelled = True
         if self._acquiring is not None:
             self._acquiring.cancel()
         if self._running is not None:

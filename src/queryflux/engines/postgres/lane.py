@@ -2,8 +2,9 @@
 
 A statement goes through the driver in two steps: it is prepared, which tells the columns and runs nothing,
 then run. What fails in the first step on a connection that the server has dropped is safe to run elsewhere.
-A stream that is left before its end cannot be used further (the driver would read the rest first), so its
-connection is closed; the server then stops at its next write.
+Before the next statement the driver reads the rest of a stream that was left: so such a stream is cancelled
+and read to its end where the connection holds a transaction or session state, and closed with its connection
+elsewhere; the server then stops at its next write.
 """
 
 import asyncio
@@ -85,9 +86,13 @@ class Lane:
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Call in the thread. When the waiter is cancelled the call goes on, and ``call`` says until when."""
+        return await asyncio.shield(self.submit(function, *args))
+
+    def submit(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        """Begin a call in the thread."""
         future = self.thread.submit(function, *args)
         self.call = future
-        return await asyncio.shield(future)
+        return future
 
     @property
     def busy(self) -> bool:
@@ -289,6 +294,14 @@ class Lane:
             self.broken = True
             self._finish()
             raise
+
+    def do_drain(self) -> None:
+        """Read what is left, to nowhere, until the end or an error."""
+        try:
+            while self.do_read() is not None:
+                pass
+        except (EngineError, EngineConnectionLost) as error:
+            log.debug("the rest of a stream: %s", error.message)
 
     def _note_status(self) -> None:
         if self._connection is None:
