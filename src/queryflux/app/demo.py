@@ -95,10 +95,10 @@ def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
         [
             "",
             "Connect with",
-            f"  psql    psql -h {host} -p {ports['postgresWire']} -U demo folder",
-            f"  Python  psycopg.connect('host={host} port={ports['postgresWire']} user=demo dbname=folder')",
+            f"  psql    psql -h {host} -p {ports['postgresWire']} -U demo files",
+            f"  Python  psycopg.connect('host={host} port={ports['postgresWire']} user=demo dbname=files')",
             f"  mysql   mysql -h {host} -P {ports['mysqlWire']} -u demo main",
-            f"  Trino   trino --server http://{host}:{ports['trinoHttp']} --catalog folder --schema main",
+            f"  Trino   trino --server http://{host}:{ports['trinoHttp']} --catalog files --schema main",
             f"  ADBC    adbc_driver_flightsql.dbapi.connect('grpc://{host}:{ports['flightSql']}')",
             "",
         ]

@@ -21,7 +21,7 @@ def ask_psycopg(host: str, port: int, sql: str) -> Rows:
     """PostgreSQL wire."""
     import psycopg
 
-    with psycopg.connect(host=host, port=port, user="demo", dbname="folder", autocommit=True) as connection:
+    with psycopg.connect(host=host, port=port, user="demo", dbname="files", autocommit=True) as connection:
         return list(connection.execute(sql.encode()).fetchall())
 
 
@@ -43,7 +43,7 @@ def ask_trino(host: str, port: int, sql: str) -> Rows:
     import trino
 
     connection: Any = trino.dbapi.Connection(
-        host=host, port=port, user="demo", catalog="folder", schema="main"
+        host=host, port=port, user="demo", catalog="files", schema="main"
     )
     try:
         cursor = connection.cursor()
