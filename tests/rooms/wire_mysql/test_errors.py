@@ -11,7 +11,9 @@ def leaves(kind: type[QueryFluxError]) -> list[type[QueryFluxError]]:
     return [kind, *(leaf for child in kind.__subclasses__() for leaf in leaves(child))]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in leaves(QueryFluxError) if kind is not ServerError])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in leaves(QueryFluxError) if kind.__module__ == errors.__name__]
+)
 def test_every_leaf_is_mapped(kind: type[QueryFluxError]) -> None:
     mapped = to_mysql(kind("what failed", hint="what to do"))
     assert 1000 <= mapped.number < 5000
