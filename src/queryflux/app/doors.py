@@ -75,7 +75,13 @@ def mysql_wire(config: ListenerConfig, behind: Behind) -> Door:
     from queryflux.frontends.mysql.door import MysqlDoor
 
     return MysqlDoor(
-        config, behind.pipeline, behind.auth, behind.metrics, behind.process_tag, _context(config, None)
+        config,
+        behind.pipeline,
+        behind.auth,
+        behind.metrics,
+        behind.process_tag,
+        _context(config, None),
+        clock=behind.clock,
     )
 
 

@@ -44,6 +44,7 @@ class Running:
             raise
         except Exception as error:
             if self.cancelled:
+                await self.stop()  # the lane is free before anybody hears of it: the next statement may come
                 raise QueryCancelled("the query was cancelled") from error
             raise
 
