@@ -226,6 +226,8 @@ def _functions(tree: exp.Expr) -> exp.Expr:
 
 def _patterns(tree: exp.Expr) -> exp.Expr:
     """Regular expressions and LIKE, whose escape character is a backslash unless another is named."""
+    for collate in list(tree.find_all(exp.Collate)):  # SQLite knows none of the clients' collations
+        collate.replace(collate.this)
     for node in _inner_first(tree, exp.RegexpLike, exp.RegexpILike):
         name = "pg_iregex" if isinstance(node, exp.RegexpILike) else "pg_regex"
         node.replace(_call(name, node.this.copy(), node.expression.copy()))
