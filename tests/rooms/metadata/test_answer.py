@@ -376,6 +376,7 @@ async def test_a_quoted_name_that_is_no_column_is_an_error_and_no_string(dialect
 async def test_collations_of_mysql_clients_do_not_matter() -> None:
     rows = await Client("mysql", database="main").ask(
         "SELECT table_name FROM information_schema.tables"
-        " WHERE table_schema COLLATE utf8mb4_0900_ai_ci = 'main' AND table_name = 'orders' COLLATE utf8mb4_bin"
+        " WHERE table_schema COLLATE utf8mb4_0900_ai_ci = 'main'"
+        " AND table_name = 'orders' COLLATE utf8mb4_bin"
     )
     assert [list(row.values()) for row in rows] == [["orders"]]
