@@ -84,7 +84,7 @@ class TrinoBatches(Batches):
     def _over(self, failure: Exception | None) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
-            ended(failure)
+            ended(failure or self._statement.why_ended())
 
     async def close(self) -> None:
         self._page = None

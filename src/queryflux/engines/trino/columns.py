@@ -43,8 +43,12 @@ class Columns:
     """The schema of a result, and how its pages become batches."""
 
     def __init__(self, names: Sequence[str], types: Sequence[TrinoType]) -> None:
-        self._converters = [converter(kind) for kind in types]
-        fields = [pa.field(name, arrow_type(kind)) for name, kind in zip(names, types, strict=True)]
+        """Raises EngineConnectionLost for a type that cannot be (an array of nothing, decimal(99,0))."""
+        try:
+            self._converters = [converter(kind) for kind in types]
+            fields = [pa.field(name, arrow_type(kind)) for name, kind in zip(names, types, strict=True)]
+        except (pa.ArrowException, ValueError, OverflowError, IndexError) as error:
+            raise EngineConnectionLost(f"Trino described columns that cannot be: {error}") from error
         self.schema = pa.schema(fields)
 
     def batch(self, data: bytes | msgspec.Raw) -> pa.RecordBatch:
@@ -188,7 +192,7 @@ def _decimals(values: Values, target: pa.DataType) -> pa.Array:
 
 def _binaries(values: Values) -> pa.Array:
     decode = base64.b64decode
-    return pa.array([None if value is None else decode(value) for value in values], pa.binary())
+    return pa.array([None if v is None else decode(v, validate=True) for v in values], pa.binary())
 
 
 def _json(values: Values) -> pa.Array:

@@ -12,7 +12,7 @@ from queryflux.engines.trino.pages import PageWithRows
 from queryflux.engines.trino.relay import TrinoRelay
 from queryflux.engines.trino.rows import PlainRows, run
 from queryflux.engines.trino.session import SessionState, native_headers
-from queryflux.engines.trino.statement import CANCEL_SECONDS, TrinoStatement
+from queryflux.engines.trino.statement import CANCEL_SECONDS, HeaderBlock, TrinoStatement
 from queryflux.engines.trino.transactions import NO_TRANSACTION, STARTED, TRANSACTION_ID, Control, control
 from queryflux.model.errors import InvalidRequest, QueryFluxError, TransactionFailed
 from queryflux.results.answer import Answer, Done, EngineStats, Shape
@@ -30,6 +30,7 @@ class TrinoConnection(EngineConnection):
         self._engine = engine
         self._base = engine.base_headers(spec.identity)
         self._session = SessionState()
+        self._block = HeaderBlock()
         self._transaction_id: str | None = None
         self._status = TransactionStatus.IDLE
         self._statement: TrinoStatement | None = None
@@ -47,7 +48,7 @@ class TrinoConnection(EngineConnection):
         self._check_not_failed()
         statement = self._begin()
         try:
-            response = await statement.post(request.sql, self._headers(request))
+            response = await statement.post(request.sql, self._headers(request), self._block)
             if isinstance(request.native, NativeStatement):
                 return TrinoRelay(statement, response, request.sql, self._over)
             return await self._answer(statement, response, request.sql)

@@ -59,11 +59,7 @@ class TrinoRelay(TrinoFrames):
 
     def _page(self, response: Response) -> TrinoPage:
         body = response.body
-        headers = tuple(
-            pair
-            for pair in response.pairs
-            if pair[0].startswith("x-trino-") and pair[0] not in NOT_FOR_CLIENTS
-        )
+        headers = _for_the_client(response.pairs)
         uri = next_uri_of(body)
         if uri is None:
             uri = self._decoded(body)
@@ -85,13 +81,12 @@ class TrinoRelay(TrinoFrames):
 
     def _over(self) -> None:
         ended, self._ended = self._ended, _nothing
-        ended(self.failure)
+        ended(self.failure or self._statement.why_ended())
 
     async def close(self) -> None:
         self._first = None
-        if not self._statement.ended:
-            await self._statement.stop()
-            self._over()
+        await self._statement.stop()
+        self._over()
 
     async def partial_cancel(self, uri: str) -> None:
         await self._statement.delete(uri)
@@ -104,6 +99,15 @@ class TrinoRelay(TrinoFrames):
             await self._statement.head(uri)
         except EngineConnectionLost as error:
             log.warning("a heartbeat did not reach Trino: %s", error.message)
+
+
+def _for_the_client(pairs: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    found: tuple[tuple[str, str], ...] = ()
+    for pair in pairs:
+        name = pair[0]
+        if name.startswith("x-trino-") and name not in NOT_FOR_CLIENTS:
+            found = (*found, pair)
+    return found
 
 
 def _nothing(failure: Exception | None) -> None:

@@ -35,8 +35,39 @@ CANCEL_SECONDS = 5.0
 _SHOWN = 300
 
 
+class HeaderBlock:
+    """Headers of a request in their encoded form, kept for as long as they stay the same: most statements of
+    a client come with the headers of the one before."""
+
+    __slots__ = ("_block", "_headers")
+
+    def __init__(self) -> None:
+        self._headers: Headers | None = None
+        self._block = b""
+
+    def encoded(self, base: Headers, more: Headers) -> bytes:
+        """Header lines. Raises ProtocolViolation for a value that would break out of its line."""
+        if more != self._headers:
+            request = encode_request("POST", "/", (*base, *more))
+            self._block = request.partition(b"\r\n")[2][:-2]
+            self._headers = more
+        return self._block
+
+
 class TrinoStatement:
     """``next_uri`` is the coordinator's own; ``ended`` says that nothing of it is left there."""
+
+    __slots__ = (
+        "_call",
+        "_client",
+        "_clock",
+        "_headers",
+        "_stopping",
+        "_tasks",
+        "cancelled",
+        "ended",
+        "next_uri",
+    )
 
     def __init__(self, client: Client, clock: Clock, tasks: TaskGroup, headers: Headers) -> None:
         """``headers`` go with each request: Host, credentials, user."""
@@ -46,15 +77,17 @@ class TrinoStatement:
         self._client = client
         self._clock = clock
         self._tasks = tasks
-        self._headers = tuple(headers)
+        self._headers = headers
         self._call = Call()
         self._stopping: asyncio.Task[None] | None = None
 
-    async def post(self, sql: str, headers: Headers) -> Response:
-        """Begin. Raises EngineUnavailable (nothing was started), EngineError, EngineConnectionLost,
-        QueryCancelled."""
-        path = f"{self._client.target.base}/v1/statement"
-        message = encode_request("POST", path, (*self._headers, *headers), sql.encode())
+    async def post(self, sql: str, headers: Headers, block: HeaderBlock | None = None) -> Response:
+        """Begin; ``block`` may hold the headers encoded already. Raises EngineUnavailable (nothing was
+        started), EngineError, EngineConnectionLost, QueryCancelled."""
+        body = sql.encode()
+        lines = (block or HeaderBlock()).encoded(self._headers, headers)
+        first = self._client.target.post_line
+        message = b"%b%bContent-Length: %d\r\n\r\n%b" % (first, lines, len(body), body)
         return await self._exchange("POST", message)
 
     async def get(self) -> Response:
@@ -152,6 +185,10 @@ class TrinoStatement:
                 return
             if not last:
                 await self._clock.sleep(random.uniform(*_pause_after(response)))
+
+    def why_ended(self) -> QueryCancelled | None:
+        """The error it ended with at the coordinator, if we cancelled it: that fails its transaction too."""
+        return QueryCancelled("the query was cancelled") if self.cancelled else None
 
     async def stop(self) -> None:
         """Cancel what is left of it at the coordinator; returns when that has been said, or could not be

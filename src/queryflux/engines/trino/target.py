@@ -31,6 +31,8 @@ class Target:
     """The user of the cluster's own login; None without one."""
     names_user: bool
     """Whether X-Trino-User is sent: with a token the coordinator knows the user from the token."""
+    post_line: bytes
+    """The first line of a request that begins a statement."""
 
     def user(self, identity: VerifiedIdentity) -> str | None:
         """Who the query runs as: the cluster's own login, else the client's name; None where the token
@@ -46,17 +48,19 @@ def target(name: str, config: ClusterConfig) -> Target:
     if url.scheme not in DEFAULT_PORTS or not url.hostname:
         raise ConfigError(f"clusters.{name}.endpoint: {config.endpoint!r} is not an http or https URL")
     context = tls_context(name, config.tls) if url.scheme == "https" else None
+    base = url.path.rstrip("/")
     authorization, user, names_user = _credentials(name, config.auth)
     return Target(
         host=url.hostname,
         port=url.port or DEFAULT_PORTS[url.scheme],
         authority=url.netloc.rpartition("@")[2],
-        base=url.path.rstrip("/"),
+        base=base,
         tls=context,
         server_name=config.tls.server_name if config.tls else None,
         authorization=authorization,
         service_user=user,
         names_user=names_user,
+        post_line=f"POST {base}/v1/statement HTTP/1.1\r\n".encode("ascii", "replace"),
     )
 
 

@@ -113,7 +113,10 @@ def day_second_intervals(values: Texts) -> pa.Array:
 
 def _integers(values: Texts, pattern: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Named groups as integers, ``sign`` as 1 or -1, ``valid`` where there is a value; 0 elsewhere."""
-    fields = pc.extract_regex(pa.array(values, pa.string()), pattern)
+    texts = pa.array(values, pa.string())
+    fields = pc.extract_regex(texts, pattern)
+    if fields.null_count != texts.null_count:
+        raise ValueError("an interval of another form")
     found: dict[str, Any] = {
         name: pc.fill_null(pc.struct_field(fields, name), "0").cast(pa.int64()).to_numpy() for name in names
     }

@@ -8,17 +8,16 @@ STARTED = "x-trino-started-transaction-id"
 NO_TRANSACTION = "NONE"
 
 _SKIP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+_LEVEL = r"(?:serializable|repeatable\s+read|read\s+committed|read\s+uncommitted)"
 _CONTROL = re.compile(
     _SKIP
     + r"(?:(?P<begin>begin|start(?=\s+transaction\b))|(?P<commit>commit|end)|(?P<rollback>rollback|abort))"
     + r"(?:\s+(?:work|transaction))?"
-    + r"(?P<modes>(?:\s*,?\s*(?:isolation\s+level\s+(?:serializable|repeatable\s+read|read\s+committed"
-    + r"|read\s+uncommitted)|read\s+only|read\s+write|(?:not\s+)?deferrable))*)\s*;?\s*$",
+    + rf"(?P<modes>(?:\s*,?\s*(?:isolation\s+level\s+{_LEVEL}|read\s+only|read\s+write"
+    + r"|(?:not\s+)?deferrable))*)\s*;?\s*$",
     re.I | re.S,
 )
-_MODE = re.compile(
-    r"isolation\s+level\s+\w+(?:\s+(?:read|committed|uncommitted))?|read\s+only|read\s+write", re.I
-)
+_MODE = re.compile(rf"isolation\s+level\s+{_LEVEL}|read\s+only|read\s+write", re.I)
 
 
 @dataclass(frozen=True, slots=True)

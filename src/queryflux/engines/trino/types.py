@@ -32,7 +32,7 @@ def from_signature(raw: bytes | msgspec.Raw, text: str) -> TrinoType:
         return from_text(text)
     try:
         return _signature(msgspec.json.decode(raw))
-    except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise EngineConnectionLost(
             f"Trino described a column's type in a way we do not know: {text}"
         ) from error
