@@ -168,7 +168,7 @@ class TestPostgres(EngineSuite):
             running=running,
             table=(DATABASE, "contract", "things"),
             view=(DATABASE, "contract", "seen"),
-            types=TYPES,
+            types=[each for each in TYPES if server.xml or "::xml" not in each.sql],
             errors=ERRORS,
             break_connections=break_connections,
         )

@@ -404,6 +404,7 @@ async def test_authentication(make: Make, postgres_server: PostgresServer, user:
 
 
 async def test_tls_and_refusals(make: Make, postgres_server: PostgresServer) -> None:
+    postgres_server.needs_tls()
     verified = EngineTls(ca_file=str(postgres_server.ca_file))
     named = EngineTls(ca_file=str(postgres_server.ca_file), server_name="localhost")
     question = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"

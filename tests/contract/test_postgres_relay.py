@@ -840,6 +840,7 @@ async def test_authentication(make: Make, postgres_server: PostgresServer, user:
 
 
 async def test_tls(make: Make, postgres_server: PostgresServer) -> None:
+    postgres_server.needs_tls()
     question = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
     verified = EngineTls(ca_file=str(postgres_server.ca_file))
     for tls, user in (
@@ -860,6 +861,7 @@ async def test_tls(make: Make, postgres_server: PostgresServer) -> None:
 
 
 async def test_refusals_say_why(make: Make, postgres_server: PostgresServer) -> None:
+    postgres_server.needs_tls()
     unknown_ca = EngineTls()
     wrong_name = EngineTls(ca_file=str(postgres_server.ca_file), server_name="elsewhere.example")
     for config, reason in (

@@ -36,7 +36,6 @@ SETTINGS = {
     "shared_buffers": "64MB",
     "max_connections": "150",
     "listen_addresses": "127.0.0.1",
-    "ssl": "on",
     "log_min_messages": "fatal",
     "max_wal_size": "256MB",
     "timezone": "UTC",
@@ -91,6 +90,10 @@ class PostgresServer:
         if self._as:
             for path in (self.data, self._key):
                 os.chown(path, self._as["user"], self._as["group"])
+        built = subprocess.run([binaries / "pg_config", "--configure"], capture_output=True, text=True)
+        self.tls = "--with-openssl" in built.stdout or "--with-ssl" in built.stdout
+        self.xml = "--with-libxml" in built.stdout
+        """What this build can do."""
         self._process: subprocess.Popen[bytes] | None = None
         self._initialise()
         self.start()
@@ -118,7 +121,8 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and return when it answers."""
         settings = {**SETTINGS, "port": str(self.port), "unix_socket_directories": ""}
-        settings |= {"ssl_cert_file": str(self._cert), "ssl_key_file": str(self._key)}
+        if self.tls:
+            settings |= {"ssl": "on", "ssl_cert_file": str(self._cert), "ssl_key_file": str(self._key)}
         flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -164,6 +168,11 @@ class PostgresServer:
         """Stop it for good."""
         self.stop(crash=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def needs_tls(self) -> None:
+        """Skip the test when this build has no TLS (the one of the wheel has not)."""
+        if not self.tls:
+            pytest.skip(f"{self.binaries} is a PostgreSQL without TLS")
 
     def admin(self, database: str = DATABASE) -> "psycopg.Connection[tuple[Any, ...]]":
         """A direct connection in autocommit, for looking at the server behind the engine's back."""
