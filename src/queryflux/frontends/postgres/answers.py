@@ -14,7 +14,7 @@ from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import BINARY_FORMAT, Back
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from queryflux.wire.postgres.rows import Schema
 
 
 def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[int]) -> RowStream:
@@ -24,7 +24,7 @@ def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[i
     return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone))
 
 
-def columns_of(schema: "pa.Schema") -> tuple[messages.Column, ...]:
+def columns_of(schema: "Schema") -> tuple[messages.Column, ...]:
     """What RowDescription says of an Arrow schema."""
     from queryflux.wire.postgres.columns import columns
 

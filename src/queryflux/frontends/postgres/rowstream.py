@@ -13,7 +13,7 @@ from queryflux.pipeline.face import Query
 from queryflux.runtime.threads import LaneThread
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from queryflux.wire.postgres.rows import Batch
 
 INLINE_VALUES = 4_000
 """Values that are encoded on the loop: about a millisecond."""
@@ -26,10 +26,10 @@ class Encoder(Protocol):
     description: bytes
     columns: int
 
-    def rows_per_slice(self, batch: "pa.RecordBatch") -> int:
+    def rows_per_slice(self, batch: "Batch") -> int:
         """Rows of ``batch`` that make a good piece of work."""
 
-    def encode(self, batch: "pa.RecordBatch") -> Bytes:
+    def encode(self, batch: "Batch") -> Bytes:
         """The DataRow messages of ``batch``."""
 
 
@@ -39,11 +39,11 @@ class RowStream:
     def __init__(self, query: Query, encoder: Encoder) -> None:
         self.query = query
         self.encoder = encoder
-        self._batch: pa.RecordBatch | None = None
+        self._batch: Batch | None = None
         self._at = 0
         self._ahead: asyncio.Task[object] | None = None
         self._lane: LaneThread | None = None
-        self._held: list[pa.RecordBatch] | None = None
+        self._held: list[Batch] | None = None
         self.finished = False
 
     async def send(self, outbox: Outbox, limit: int = 0) -> int:
@@ -69,17 +69,17 @@ class RowStream:
             await outbox.room()
         return sent
 
-    async def _next(self, outbox: Outbox, *, ahead: bool) -> "pa.RecordBatch | None":
+    async def _next(self, outbox: Outbox, *, ahead: bool) -> "Batch | None":
         while True:
             if self._held is not None:
                 batch = self._held.pop(0) if self._held else None
             elif self._ahead is not None:
                 outbox.soon()
                 task, self._ahead = self._ahead, None
-                batch = cast("pa.RecordBatch | None", await task)
+                batch = cast("Batch | None", await task)
             else:
                 outbox.soon()
-                batch = cast("pa.RecordBatch | None", await self.query.next())
+                batch = cast("Batch | None", await self.query.next())
             if batch is None:
                 return None
             if batch.num_rows:
@@ -92,7 +92,7 @@ class RowStream:
     async def _pull(self) -> object:
         return await self.query.next()
 
-    async def _encode(self, piece: "pa.RecordBatch") -> Bytes:
+    async def _encode(self, piece: "Batch") -> Bytes:
         if piece.num_rows * self.encoder.columns <= INLINE_VALUES:
             return self.encoder.encode(piece)
         if self._lane is None:
@@ -104,9 +104,9 @@ class RowStream:
         is more than ``limit`` bytes; the stream is then broken."""
         if self._held is not None or self.finished:
             return True
-        held: list[pa.RecordBatch] = []
+        held: list[Batch] = []
         size = 0
-        while (batch := cast("pa.RecordBatch | None", await self.query.next())) is not None:
+        while (batch := cast("Batch | None", await self.query.next())) is not None:
             held.append(batch)
             size += batch.nbytes
             if size > limit:

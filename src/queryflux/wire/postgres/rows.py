@@ -10,6 +10,8 @@ from queryflux.wire.postgres.columns import columns
 from queryflux.wire.postgres.constants import BINARY_FORMAT
 from queryflux.wire.postgres.messages import expand, row_description
 
+Batch = pa.RecordBatch
+Schema = pa.Schema
 SLICE_BYTES = 1024 * 1024
 MAX_SLICE_ROWS = 16_384
 
