@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -49,7 +50,7 @@ async def _look(running: Serving) -> Held:
         sockets=_sockets(),
         tasks=Counter(task.get_coro().__qualname__ for task in asyncio.all_tasks() if task is not me),  # type: ignore[union-attr]
         threads=Counter(
-            thread.name
+            re.sub(r"-\d+$", "", thread.name)  # a pool's threads are numbered, and replaced
             for thread in threading.enumerate()
             if not isinstance(thread, threading._DummyThread)  # gRPC's own, which come and go
         ),
