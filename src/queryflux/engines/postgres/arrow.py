@@ -60,11 +60,6 @@ class TextBatches(Batches):
         self._batch = None
 
 
-def text_batches(reply: Reply) -> Batches:
-    """The reply to a statement of our own as Arrow strings."""
-    return TextBatches(reply)
-
-
 class Run:
     """One statement on its way, from ``execute`` to its end."""
 

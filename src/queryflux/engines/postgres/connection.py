@@ -6,8 +6,10 @@ relayed; those of other doors go through ``arrow.py``, which is loaded with the 
 """
 
 import asyncio
+import importlib
 import logging
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -34,6 +36,7 @@ from queryflux.model.errors import (
 )
 from queryflux.model.protocol import ClientProtocol
 from queryflux.results.answer import Answer, Done, EngineStats, Frames, Shape
+from queryflux.runtime.threads import LaneThread
 from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery, SimpleQuery
 
 if TYPE_CHECKING:
@@ -46,7 +49,17 @@ _STATUS = {b"I": TransactionStatus.IDLE, b"T": TransactionStatus.OPEN, b"E": Tra
 _TRANSACTION_WORDS = re.compile(
     r"\s*(?:begin|start\s+transaction|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
 )
+_ARROW = "queryflux.engines.postgres.arrow"
 _ROLLED_BACK = b"C\0\0\0\x0dROLLBACK\0"
+
+
+async def _load_arrow() -> None:
+    """Import pyarrow and ADBC: half a second, so not on the loop."""
+    thread = LaneThread("postgres-import")
+    try:
+        await thread.run(importlib.import_module, _ARROW)
+    finally:
+        thread.close()
 
 
 class RolledBack(Frames):
@@ -189,21 +202,25 @@ class PostgresConnection(EngineConnection):
 
     async def _execute_plain(self, request: EngineRequest) -> Answer:
         if self.session.protocol is not ClientProtocol.POSTGRES_WIRE and self.link is None:
-            return await self._arrow_session().execute(request)
+            return await (await self._arrow_session()).execute(request)
         if self.link is None and not _TRANSACTION_WORDS.match(request.sql):
-            return await self._arrow_session().execute(request)
+            return await (await self._arrow_session()).execute(request)
         link = await self._ready_link()
         async with self._using(link):
             reply = await link.simple(request.sql)
         self.settle(link)
         if reply.columns:
-            from queryflux.engines.postgres.arrow import text_batches
+            if _ARROW not in sys.modules:
+                await _load_arrow()
+            from queryflux.engines.postgres.arrow import TextBatches
 
-            return text_batches(reply)
+            return TextBatches(reply)
         return Done(reply.tag, reply.count)
 
-    def _arrow_session(self) -> "ArrowSession":
+    async def _arrow_session(self) -> "ArrowSession":
         if self._arrow is None:
+            if _ARROW not in sys.modules:
+                await _load_arrow()
             from queryflux.engines.postgres.arrow import ArrowSession
 
             self._arrow = ArrowSession(self.engine, self.session)
@@ -223,7 +240,7 @@ class PostgresConnection(EngineConnection):
     async def describe(self, request: EngineRequest) -> Shape:
         native = request.native
         if native is None:
-            return await self._arrow_session().describe(request)
+            return await (await self._arrow_session()).describe(request)
         if not isinstance(native, DescribeStatement):
             raise NotSupported(f"PostgreSQL cannot describe a {type(native).__name__}")
         link = await self._ready_link()
