@@ -400,3 +400,16 @@ async def test_settings_are_kept_reported_and_taken_back(open_room: OpenRoom) ->
     assert await client.ask(query("reset all")) == ["C RESET", "S application_name=", "Z I"]
     assert await client.ask(query("discard all")) == ["C DISCARD ALL", "Z I"]
     assert len(await client.ask(query("show all"))) > 50
+
+
+async def test_the_clients_own_statement_timeout(open_room: OpenRoom) -> None:
+    gate = asyncio.Event()
+    room = await open_room(ScriptedEngine(script=lambda _: Step(gate=gate), dialect="postgres"))
+    client = await room.client(options="-c statement_timeout=10ms")
+    assert await client.ask(query("select 1")) == ["E 57014", "Z I"]
+    assert await client.ask(parse("select 1"), bind(), execute(), SYNC) == ["1", "2", "E 57014", "Z I"]
+    assert [record.reason for record in room.bench.records] == ["timedOut", "timedOut"]
+    await client.ask(query("set statement_timeout = 0"))
+    gate.set()
+    assert (await client.ask(query("select 1")))[-2:] == ["C SELECT 1", "Z I"]
+    assert await client.ask(query("set statement_timeout = 'soon'")) == ["E 22023", "Z I"]

@@ -153,3 +153,10 @@ def test_formats_expand_by_the_rule_of_bind() -> None:
 
 def test_a_string_of_ours_never_ends_early() -> None:
     assert messages.command_complete("SE\0T") == b"C\0\0\0\x08SET\0"
+
+
+def test_the_position_of_an_error_moves_and_nothing_else() -> None:
+    done = messages.command_complete("P7")
+    error = messages.message(ord("E"), b"SERROR\0P7\0MP8\0\0")
+    moved = messages.message(ord("E"), b"SERROR\0P17\0MP8\0\0")
+    assert messages.shift_positions(done + error + done, 10) == done + moved + done

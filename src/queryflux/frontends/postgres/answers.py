@@ -31,9 +31,12 @@ def columns_of(schema: "Schema") -> tuple[messages.Column, ...]:
     return columns(schema)
 
 
-async def relay(query: Query, answer: Frames, outbox: Outbox) -> bool:
-    """Pass the server's messages on, to the end. Whether the statement succeeded."""
+async def relay(query: Query, answer: Frames, outbox: Outbox, offset: int = 0) -> bool:
+    """Pass the server's messages on, to the end. Whether the statement succeeded. ``offset`` is where it
+    begins in the text the client sent, for the position of an error."""
     while (frame := await query.next()) is not None:
+        if offset and answer.failure is not None:
+            frame = messages.shift_positions(cast(bytes, frame), offset)
         outbox.add(cast(bytes, frame))
         outbox.soon()
         await outbox.room()

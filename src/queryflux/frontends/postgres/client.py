@@ -3,6 +3,7 @@
 Bytes go out through ``outbox``; an error becomes one ErrorResponse here and nowhere else.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -22,11 +23,13 @@ from queryflux.frontends.postgres.outbox import Outbox
 from queryflux.frontends.postgres.prepared import Prepared
 from queryflux.frontends.postgres.settings import Settings
 from queryflux.frontends.tags import parse_tags
+from queryflux.model.endings import EndReason
 from queryflux.model.errors import InternalError, QueryFluxError, StatementTooLarge, TransactionFailed
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import EMPTY, Session
-from queryflux.pipeline.face import Classification, Conversation, Pipeline, StatementKind
+from queryflux.pipeline.face import Classification, Conversation, Pipeline, Query, StatementKind
 from queryflux.runtime.bytestream import ByteStream
+from queryflux.runtime.tasks import TaskGroup
 from queryflux.wire.postgres import lifecycle, messages
 from queryflux.wire.postgres.constants import Front
 from queryflux.wire.postgres.errors import PostgresError, error_response, notice
@@ -53,7 +56,9 @@ class Client:
         pipeline: Pipeline,
         conversation: Conversation,
         settings: Settings,
+        tasks: TaskGroup,
     ) -> None:
+        self._tasks = tasks
         self.stream = stream
         self.outbox = outbox
         self.decoder = decoder
@@ -95,6 +100,17 @@ class Client:
     def native(self) -> bool:
         """Whether the next statement would most likely go to an engine that speaks PostgreSQL."""
         return self.conversation.speaks() is ClientProtocol.POSTGRES_WIRE
+
+    def limit_time(self, query: Query) -> asyncio.TimerHandle | None:
+        """Start the client's ``statement_timeout``; a server that speaks PostgreSQL keeps it itself."""
+        seconds = self.settings.statement_timeout
+        if not seconds or query.engine_protocol is ClientProtocol.POSTGRES_WIRE:
+            return None
+
+        def overdue() -> None:
+            self._tasks.spawn("statement_timeout", query.cancel(EndReason.TIMED_OUT))
+
+        return asyncio.get_running_loop().call_later(seconds, overdue)
 
     # The session.
 

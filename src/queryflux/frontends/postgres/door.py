@@ -139,7 +139,9 @@ class PostgresDoor:
         conversation = self._pipeline.converse(greeted.identity, session_info)
         issued = self._keys.issue(conversation, greeted.version)
         outbox = Outbox(stream)
-        client = Client(stream, outbox, greeted.decoder, self._pipeline, conversation, greeted.settings)
+        client = Client(
+            stream, outbox, greeted.decoder, self._pipeline, conversation, greeted.settings, self._tasks
+        )
         session = PostgresSession(client, self._tasks)
         self._sessions.add(session)
         try:

@@ -345,12 +345,16 @@ class Extended:
         )
         portal.query = query
         client.query_id = query.id
+        timer = client.limit_time(query)
         try:
             return await self._answer(portal, limit, describe)
         except BaseException:
             portal.finished = True
             await query.close()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _answer(self, portal: Portal, limit: int, describe: bool) -> bool:
         client, query = self._client, portal.query

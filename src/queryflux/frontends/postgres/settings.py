@@ -106,6 +106,8 @@ _ON = {"on", "true", "yes", "1", "t", "y"}
 _OFF = {"off", "false", "no", "0", "f", "n"}
 _NOT_SETTINGS = {"user", "database", "options", "replication"}
 _OFFSET = re.compile(r"(?P<zone>GMT|UTC)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>[0-5]\d))?", re.I)
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s|min|h|d)?")
 MAX_VALUE = 1024
 MAX_OWN = 100
 
@@ -124,6 +126,8 @@ class Settings:
             if name not in _NOT_SETTINGS:
                 self._client[_key(name)] = _checked(_key(name), value, startup=True)
         self._initial = dict(self._client)
+        self.statement_timeout = self._duration("statement_timeout")
+        """Seconds a statement may take; 0: no limit."""
         self.changed = False
         """Whether ``reports`` may have something to tell."""
         self._told = {shown: self.get(name) or "" for name, shown in _REPORTED_NAMES.items()}
@@ -158,6 +162,10 @@ class Settings:
                 return
             self._local.setdefault(key, self._client.get(key))
         self._put(key, None if value is None else _checked(key, value))
+
+    def _duration(self, key: str) -> float:
+        value = _DURATION.fullmatch((self.get(key) or "0").strip())
+        return float(value["amount"]) * _UNITS[value["unit"] or "ms"] if value is not None else 0
 
     def _put(self, key: str, value: str | None) -> None:
         self.changed = True
@@ -197,6 +205,7 @@ class Settings:
     def reports(self) -> Iterator[tuple[str, str]]:
         """Reported settings whose value the client has not been told yet."""
         self.changed = False
+        self.statement_timeout = self._duration("statement_timeout")
         for name, shown in _REPORTED_NAMES.items():
             value = self.get(name) or ""
             if self._told[shown] != value:
@@ -291,6 +300,12 @@ def _interval_style(key: str, value: str) -> str:
     return word
 
 
+def _time_limit(key: str, value: str) -> str:
+    if _DURATION.fullmatch(value.strip()) is None:
+        raise _refused(key, value)
+    return value.strip()
+
+
 def _bytea_output(key: str, value: str) -> str:
     if value.strip().lower() != "hex":
         raise PostgresError(f'bytea_output "{value}" is not supported', "0A000", hint="use hex")
@@ -322,4 +337,5 @@ _CHECKS = {
     "bytea_output": _bytea_output,
     "standard_conforming_strings": _only_on,
     "timezone": _zone,
+    "statement_timeout": _time_limit,
 }

@@ -62,7 +62,7 @@ async def _several(client: Client, text: str) -> None:
             await client.conversation.begin_implicit()
         for statement in statements:
             offset = max(text.find(statement, offset), 0)
-            succeeded = await _one(client, statement)
+            succeeded = await _one(client, statement, offset)
             if not succeeded:
                 break
             offset += len(statement)
@@ -76,8 +76,9 @@ async def _several(client: Client, text: str) -> None:
             client.report(error)
 
 
-async def _one(client: Client, text: str) -> bool:
-    """Run one statement. False when the server has told the client of an error; raises any other."""
+async def _one(client: Client, text: str, offset: int = 0) -> bool:
+    """Run one statement, which begins at ``offset`` of what the client sent. False when the server has told
+    the client of an error; raises any other."""
     client.query_id = ""
     if UNLOCK_ALL in text and _UNLOCK_ALL.fullmatch(text) and not client.native():
         write_reply(client.outbox, Reply("SELECT 1", (Column(UNLOCK_ALL, Oid.VOID, 4),), (("",),)))
@@ -89,8 +90,8 @@ async def _one(client: Client, text: str) -> bool:
             await control(client, submit(client, text), classification)
             return True
         if classification.kind in SPECIAL:
-            return await _special(client, text, classification)
-    return await _run(client, text, classification)
+            return await _special(client, text, classification, offset)
+    return await _run(client, text, classification, offset)
 
 
 def submit(client: Client, text: str) -> Query:
@@ -100,7 +101,7 @@ def submit(client: Client, text: str) -> Query:
     return query
 
 
-async def _special(client: Client, text: str, classification: Classification) -> bool:
+async def _special(client: Client, text: str, classification: Classification, offset: int) -> bool:
     native = client.native()
     command = read_command(text, classification)
     if isinstance(command, SetCommand) and command.name.lower() in ("client_encoding", "names"):
@@ -112,7 +113,7 @@ async def _special(client: Client, text: str, classification: Classification) ->
     if command is not None and not native:
         write_reply(client.outbox, client.run_command(command, classification))
         return True
-    succeeded = await _run(client, text, classification)
+    succeeded = await _run(client, text, classification, offset)
     if succeeded and command is not None:
         client.follow(command)
     return succeeded
@@ -137,12 +138,13 @@ async def control(client: Client, query: Query, classification: Classification) 
     client.outbox.add(messages.command_complete(tag))
 
 
-async def _run(client: Client, text: str, classification: Classification | None) -> bool:
+async def _run(client: Client, text: str, classification: Classification | None, offset: int) -> bool:
     query = submit(client, text)
+    timer = client.limit_time(query)
     try:
         answer = await query.start()
         if isinstance(answer, Frames):
-            if not await relay(query, answer, client.outbox):
+            if not await relay(query, answer, client.outbox, offset):
                 client.failed()
                 return False
             return True
@@ -153,6 +155,9 @@ async def _run(client: Client, text: str, classification: Classification | None)
     except BaseException:
         await query.close()
         raise
+    finally:
+        if timer is not None:
+            timer.cancel()
     return True
 
 

@@ -381,6 +381,23 @@ def with_formats(description: bytes, formats: Sequence[int]) -> bytes:
     return bytes(changed)
 
 
+def shift_positions(frame: bytes, offset: int) -> bytes:
+    """Whole messages of a server, with the position of every error moved by ``offset`` characters."""
+    at, parts = 0, []
+    while at < len(frame):
+        end = at + 1 + int.from_bytes(frame[at + 1 : at + 5])
+        if frame[at] == Back.ERROR:
+            fields = frame[at + 5 : end - 1].split(b"\0")
+            moved = [
+                b"P%d" % (int(f[1:]) + offset) if f[:1] == b"P" and f[1:].isdigit() else f for f in fields
+            ]
+            parts.append(message(Back.ERROR, b"\0".join(moved) + b"\0"))
+        else:
+            parts.append(frame[at:end])
+        at = end
+    return b"".join(parts)
+
+
 def described_oids(description: bytes) -> tuple[int, ...]:
     """The types in a ParameterDescription message as a server wrote it."""
     (count,) = _SHORT.unpack_from(description, 5)
