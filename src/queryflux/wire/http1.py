@@ -2,7 +2,9 @@
 
 Parsing is llhttp's, in its strict mode, so that a message has one reading only (no Content-Length beside
 Transfer-Encoding, no bare line feeds). What this module adds are the limits: a head is refused at
-``max_header_bytes`` and a body at ``max_body_bytes``, before either is kept.
+``max_header_bytes`` and a body at ``max_body_bytes``, before either is kept. Plain messages of a connection,
+with heads that arrive whole, are read by http1_heads instead; the first that is not hands the connection over
+to llhttp for good.
 """
 
 import zlib
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 import httptools
 
 from queryflux.model.errors import ProtocolViolation
+from queryflux.wire.http1_heads import request_head, response_head
 
 MAX_HEADER_BYTES = 64 * 1024
 """Room for a session and for the prepared statements that Trino clients carry in headers."""
@@ -105,7 +108,9 @@ class _Collector:
         "_in_head",
         "_max_body",
         "_max_head",
+        "_needed",
         "_pairs",
+        "_plain",
         "_unfinished",
         "_violation",
     )
@@ -121,6 +126,10 @@ class _Collector:
         self._heads = 0
         self._unfinished = 0
         self._in_head = True
+        self._plain = True
+        """llhttp has not been fed yet."""
+        self._needed = 0
+        """Bytes that a plain message's body lacks."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Also called for trailers, which count against the same limit and are dropped.
@@ -134,7 +143,7 @@ class _Collector:
     def on_body(self, part: bytes) -> None:
         self._body_bytes += len(part)
         if self._body_bytes > self._max_body:
-            raise self._fail(f"the body is larger than {self._max_body} bytes", 413)
+            raise self._too_large()
         self._body.append(part)
 
     def _count_head(self, amount: int) -> None:
@@ -164,10 +173,18 @@ class _Collector:
         self._in_head = True
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _too_large(self) -> HttpViolation:
+        return self._fail(f"the body is larger than {self._max_body} bytes", 413)
+
+    def _take_part(self, data: bytes) -> bytes:
+        """What belongs to the body of a plain message; gives the rest."""
+        part = data[: self._needed]
+        self._needed -= len(part)
+        self._body.append(part)
+        return data[len(part) :]
+
     def _run(self, parser: "httptools.HttpRequestParser | httptools.HttpResponseParser", data: bytes) -> None:
         """Feed llhttp; whatever it or a callback of ours complains about becomes one HttpViolation."""
-        if self._violation is not None:
-            raise self._violation
         heads, was_in_head = self._heads, self._in_head
         while True:
             try:
@@ -213,7 +230,29 @@ class RequestParser(_Collector):
 
     def feed(self, data: bytes) -> None:
         """Take what arrived. Raises HttpViolation."""
-        self._run(self._parser, data)
+        if self._violation is not None:
+            raise self._violation
+        while self._plain and data:
+            data = self._take_part(data) if self._needed else self._take_plain(data)
+            if not self._needed and not self._in_head:
+                self.on_message_complete()
+        if data:
+            self._run(self._parser, data)
+
+    def _take_plain(self, data: bytes) -> bytes:
+        """A message that can be read here; gives what follows its head, or all of it for llhttp."""
+        end = data.find(b"\r\n\r\n", 0, self._max_head)
+        head = request_head(data[:end]) if end > 0 else None
+        if head is None:
+            self._plain = False
+            return data
+        method, target, headers, self._needed = head
+        self._current = Request(method, target, headers, True)
+        self._in_head = False
+        self.requests.append(self._current)
+        if self._needed > self._max_body:
+            raise self._too_large()
+        return data[end + 4 :]
 
     def on_url(self, part: bytes) -> None:
         self._count_head(len(part))
@@ -228,7 +267,7 @@ class RequestParser(_Collector):
         self.requests.append(request)
         length = headers.get("content-length")
         if length is not None and int(length) > self._max_body:
-            raise self._fail(f"the body is larger than {self._max_body} bytes", 413)
+            raise self._too_large()
         if len(headers) != len(pairs) and sum(1 for name, _ in pairs if name == "host") > 1:
             raise self._fail("more than one Host header")
         if "upgrade" in headers and (length is not None or "transfer-encoding" in headers):
@@ -267,10 +306,38 @@ class ResponseParser(_Collector):
     def feed(self, data: bytes) -> Response | None:
         """Take what arrived; the response once it is whole. Raises HttpViolation, also for bytes that nobody
         asked for."""
+        if self._violation is not None:
+            raise self._violation
         if data and not self._method:
             raise self._fail("the server sent something that was not asked for")
-        self._run(self._parser, data)
+        if not data:
+            return None
+        if self._plain and not self._needed:
+            data = self._take_plain(data)
+        if self._plain:
+            if len(data) > self._needed:
+                raise self._fail("the server sent something that was not asked for")
+            self._take_part(data)
+            if not self._needed:
+                self.on_message_complete()
+        else:
+            self._run(self._parser, data)
         return self._deliver()
+
+    def _take_plain(self, data: bytes) -> bytes:
+        """A response that can be read here; gives what follows its head, or all of it for llhttp."""
+        end = data.find(b"\r\n\r\n", 0, self._max_head)
+        head = response_head(data[:end]) if end > 0 and self._method != "HEAD" else None
+        if head is None:
+            self._plain = False
+            return data
+        status, pairs, headers, self._needed = head
+        self._current = Response(status, pairs, headers, True)
+        self._delimited = True
+        self._in_head = False
+        if self._needed > self._max_body:
+            raise self._too_large()
+        return data[end + 4 :]
 
     def eof(self) -> Response | None:
         """The peer closed: the response if its end was to be told that way, None if nothing had begun.
@@ -307,7 +374,7 @@ class ResponseParser(_Collector):
             self._parser = httptools.HttpResponseParser(self)
             self._in_head = True
         elif length is not None and int(length) > self._max_body:
-            raise self._fail(f"the body is larger than {self._max_body} bytes", 413)
+            raise self._too_large()
 
     def on_body(self, part: bytes) -> None:
         if self._current is None:

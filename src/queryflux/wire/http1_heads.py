@@ -1,0 +1,89 @@
+"""Heads of HTTP messages whose lines have been seen before.
+
+A client sends the same dozen header lines with every request. Each is checked and taken apart once, against
+the grammar of RFC 9112, and looked up from then on. Whatever is out of the ordinary (a line that does not
+match, a repeated name, the end of the connection, another framing) gives None: it is left to llhttp.
+"""
+
+import re
+
+Pairs = list[tuple[str, str]]
+
+_KEPT = 4096
+_KEPT_LINE_BYTES = 256
+_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)")
+_TARGET = re.compile(rb"/[\x21-\x7e]*+")
+_METHODS = {method.encode(): method for method in ("GET", "POST", "HEAD", "DELETE")}
+_FRAMING = frozenset({"transfer-encoding", "upgrade", "expect", "trailer", "keep-alive", "proxy-connection"})
+_SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-trino-extra-credential"})
+_MAX_DIGITS = 15
+
+_lines: dict[bytes, tuple[str, str]] = {}
+
+
+def _learn(line: bytes) -> tuple[str, str] | None:
+    """Name and value of a line that has no say in the framing; a plain length may stand in it."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    name = match[1].decode("latin-1").lower()
+    value = match[2].decode("latin-1").rstrip(" \t")
+    if name in _FRAMING or (name == "connection" and value.lower() != "keep-alive"):
+        return None
+    if name == "content-length" and not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+        return None
+    if len(line) <= _KEPT_LINE_BYTES and name not in _SECRET:
+        if len(_lines) >= _KEPT:
+            _lines.clear()
+        _lines[line] = (name, value)
+    return name, value
+
+
+def _pairs(lines: list[bytes]) -> Pairs | None:
+    known = _lines
+    try:
+        return [known[line] for line in lines]
+    except KeyError:
+        pairs: Pairs = []
+        for line in lines:
+            pair = known.get(line) or _learn(line)
+            if pair is None:
+                return None
+            pairs.append(pair)
+        return pairs
+
+
+def request_head(head: bytes) -> tuple[str, str, dict[str, str], int] | None:
+    """Method, target, headers and the body's length. ``head`` is without the empty line at its end."""
+    lines = head.split(b"\r\n")
+    first = lines.pop(0).split(b" ")
+    if len(first) != 3 or first[2] != b"HTTP/1.1":
+        return None
+    method = _METHODS.get(first[0])
+    if method is None or _TARGET.fullmatch(first[1]) is None:
+        return None
+    pairs = _pairs(lines)
+    if pairs is None:
+        return None
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        return None
+    return method, first[1].decode("latin-1"), headers, int(headers.get("content-length", 0))
+
+
+def response_head(head: bytes) -> tuple[int, Pairs, dict[str, str], int] | None:
+    """Status, headers as they came and by name, and the body's length, of a response that has a body of
+    known length."""
+    lines = head.split(b"\r\n")
+    first = lines.pop(0)
+    status = first[9:12]
+    if first[:9] != b"HTTP/1.1 " or first[12:13] not in (b" ", b"") or not status.isdigit():
+        return None
+    pairs = _pairs(lines)
+    if pairs is None or status < b"200" or status in (b"204", b"304"):
+        return None
+    headers = dict(pairs)
+    length = headers.get("content-length")
+    if length is None or len(headers) != len(pairs):
+        return None
+    return int(status), pairs, headers, int(length)
