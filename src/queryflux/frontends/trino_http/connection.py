@@ -95,15 +95,8 @@ class Connection:
         self._arrives = True
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
 
-    def _arrived(self) -> None:
-        """The request is here; what it takes to answer it is not the client's fault."""
-        self._arrives = False
-        self.deadline = NEVER
-
     async def _body(self, request: Request) -> None:
         """Wait for the rest of the body. Raises HttpViolation; ConnectionError when the client goes away."""
-        if request.complete:
-            return
         if self._violation is None and request.expects_continue:
             self._stream.write(CONTINUE)
         length = int(request.headers.get("content-length") or self._door.max_body_bytes)
@@ -144,23 +137,26 @@ class Connection:
 
     async def _handle(self, request: Request) -> Reply:
         path = request.target.partition("?")[0]
-        identity = await self._identity(request, path)
-        if path == "/v1/statement" and request.method == "POST":
+        identity = self._handler.credentials.trusted(request.headers)
+        if identity is None:
+            identity = await self._proven(request)
+        submits = path == "/v1/statement" and request.method == "POST"
+        if submits:
             self._door.pipeline.check_ready()
+        if not request.complete:
             await self._body(request)
-            self._arrived()
+        # It has arrived: what it takes to answer it is not the client's fault.
+        self._arrives = False
+        self.deadline = NEVER
+        if submits:
             return await self._handler.submit(request, identity, self._peer, self._stream.on_gone)
-        await self._body(request)
-        self._arrived()
         return await self._handler.other(request, path, identity)
 
-    async def _identity(self, request: Request, path: str) -> VerifiedIdentity:
-        credentials = self._handler.credentials
-        identity = credentials.trusted(request.headers)
-        if identity is None:
-            identity, self._remembered = await credentials.check(
-                request.headers, self._remembered, encrypted=self._stream.encrypted
-            )
+    async def _proven(self, request: Request) -> VerifiedIdentity:
+        """Who the Authorization header says it is."""
+        identity, self._remembered = await self._handler.credentials.check(
+            request.headers, self._remembered, encrypted=self._stream.encrypted
+        )
         return identity
 
     async def _write(self, request: Request, reply: Reply, keep_alive: bool) -> None:
