@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from queryflux.config.clusters import ClusterConfig, EngineAuth, EngineTls
-from queryflux.engines.port import TransactionStatus
+from queryflux.engines.port import ConnectionSpec, TransactionStatus
 from queryflux.engines.trino import build
 from queryflux.engines.trino.client import ANSWER_SECONDS, IDLE_SECONDS
 from queryflux.engines.trino.statement import TRIES
@@ -151,10 +151,12 @@ async def test_the_clusters_own_credentials(auth: EngineAuth, authorization: str
 @pytest.mark.parametrize("user", ["a\r\nX-Trino-User: root", "a\x00b", "Łucja"])
 async def test_a_user_name_that_fits_no_header(user: str) -> None:
     async with talk(pages(*THREE_PAGES)) as (there, client):
-        from queryflux.engines.port import ConnectionSpec
-
+        connection = client.engine.connect(ConnectionSpec(VerifiedIdentity(user), SESSION))
         with pytest.raises(InvalidRequest):
-            client.engine.connect(ConnectionSpec(VerifiedIdentity(user), SESSION))
+            await connection.execute(client.request("SELECT 1"))
+        with pytest.raises(InvalidRequest):
+            await connection.execute(client.request("BEGIN"))
+        await connection.close()
         assert there.seen == []
 
 

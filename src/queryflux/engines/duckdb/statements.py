@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -129,15 +130,19 @@ class Statements:
     """Parses, and keeps what it found for texts that come again. Used from several threads: a lost race
     parses once more."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[str, str], None] | None = None) -> None:
+        """``check`` is given each text and its type once, and raises for what is not allowed."""
+        self._check = check
         self._known: OrderedDict[str, Parsed] = OrderedDict()
 
     def parse(self, sql: str) -> Parsed:
         """Raises duckdb.Error, ValueError (a statement the Python package has no name for), InvalidRequest
-        (none, or several)."""
+        (none, or several), and what ``check`` raises."""
         parsed = self._known.get(sql)
         if parsed is None:
             parsed = _parse(sql)
+            if self._check is not None:
+                self._check(sql, parsed.type)
             if len(sql) <= CACHED_TEXT_LENGTH:
                 self._known[sql] = parsed
                 while len(self._known) > CACHED_TEXTS:

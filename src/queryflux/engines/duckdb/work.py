@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._statements = Statements()
+        self._statements = Statements(check if database.guarded else None)
 
     def start(self, lane: Lane, sql: str, parameters: tuple[Parameter, ...], target: str | None) -> Outcome:
         """Run a statement up to its first batch, or to its end. Raises QueryFluxError."""
@@ -87,8 +87,6 @@ class Worker:
         if self._database.folder is not None:
             self._database.folder.refresh()
         parsed = self._parse(lane, sql)
-        if self._database.guarded:
-            check(sql, parsed.type)
         wanted = target or (lane.target and self._database.home)
         if wanted != lane.target:
             cursor.execute(f"USE {wanted}").fetchall()

@@ -28,7 +28,8 @@ class TrinoConnection(EngineConnection):
 
     def __init__(self, engine: "TrinoEngine", spec: ConnectionSpec) -> None:
         self._engine = engine
-        self._base = engine.base_headers(spec.identity)
+        self._spec = spec
+        self._base: tuple[tuple[str, str], ...] = ()
         self._session = SessionState()
         self._block = HeaderBlock()
         self._transaction_id: str | None = None
@@ -116,7 +117,9 @@ class TrinoConnection(EngineConnection):
             )
 
     def _begin(self) -> TrinoStatement:
+        """Raises InvalidRequest for a user name that no header can hold."""
         engine = self._engine
+        self._base = self._base or engine.base_headers(self._spec.identity)
         self._statement = TrinoStatement(engine.client, engine.clock, engine.tasks, self._base)
         return self._statement
 
