@@ -43,10 +43,15 @@ class Running:
             await self.stop()
             raise
         except Exception as error:
-            if self.cancelled:
-                await self.stop()  # the lane is free before anybody hears of it: the next statement may come
-                raise QueryCancelled("the query was cancelled") from error
+            await self._check_stopped(error)
             raise
+
+    async def _check_stopped(self, cause: Exception) -> None:
+        """An error after ``stop`` was asked for is the answer to it. The lane is free before anybody hears of
+        it: the next statement may come."""
+        if self.cancelled:
+            await self.stop()
+            raise QueryCancelled("the query was cancelled") from cause
 
     def finish(self) -> None:
         """All is read or failed, the thread is idle: the lane goes back."""
