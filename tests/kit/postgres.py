@@ -6,6 +6,7 @@ TLS or not) and ``trusted`` (no password). All may do anything.
 """
 
 import atexit
+import ctypes
 import importlib.util
 import os
 import pwd
@@ -71,6 +72,11 @@ def unprivileged() -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
+def _die_with_parent() -> None:
+    """Have the kernel stop the server when the test process is killed (prctl, PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
+
+
 class PostgresServer:
     """One server in a folder of its own."""
 
@@ -130,6 +136,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                preexec_fn=_die_with_parent,
                 **self._as,
             )
         deadline = time.monotonic() + 60

@@ -190,6 +190,7 @@ class ServerMessages:
         data, position = self.data, self.end
         size = len(data)
         last = size - 5
+        kind: int
         while position <= last:
             kind, length = _header_at(data, position)
             end = position + 1 + length
