@@ -247,7 +247,7 @@ async def test_transactions_as_postgres_has_them(engine: DuckDbEngine, asking: A
 async def test_an_error_while_streaming_fails_the_transaction(engine: DuckDbEngine, asking: Asking) -> None:
     await asking.done("BEGIN")
     answer = await asking.answer(
-        "SELECT CASE WHEN i = 500000 THEN 'x' ELSE '1' END::INTEGER FROM range(1000000) t(i)"
+        "SELECT CASE WHEN i = 15000000 THEN 'x' ELSE '1' END::INTEGER FROM range(20000000) t(i)"
     )
     assert isinstance(answer, Batches)
     with pytest.raises(EngineError) as caught:
