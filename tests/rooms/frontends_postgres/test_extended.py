@@ -240,3 +240,14 @@ async def test_a_simple_query_drops_the_unnamed_statement(open_room: OpenRoom) -
     await client.ask(query("select 1"))
     assert await client.ask(bind(), SYNC) == ["E 26000", "Z I"]
     client.close()
+
+
+@pytest.mark.parametrize("sql", ["copy t from stdin", "declare c cursor for select 1", "listen x"])
+async def test_what_only_postgresql_can_do_is_refused_elsewhere(open_room: OpenRoom, sql: str) -> None:
+    room = await open_room(engine())
+    client = await room.client()
+    assert await client.ask(query(sql)) == ["E 0A000", "Z I"]
+    assert await client.ask(parse(sql), describe("S"), SYNC) == ["1", "E 0A000", "Z I"]
+    assert await client.ask(parse(sql), bind(), execute(), SYNC) == ["1", "2", "E 0A000", "Z I"]
+    assert await client.ask(query("close all; unlisten *")) == ["C CLOSE CURSOR ALL", "C UNLISTEN", "Z I"]
+    assert room.engine.requests == []

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from queryflux.model.errors import NotSupported
 from queryflux.pipeline.face import Classification, StatementKind
 from queryflux.wire.postgres.constants import Oid
 from queryflux.wire.postgres.errors import PostgresError
@@ -23,6 +24,7 @@ SPECIAL = {
     StatementKind.ROLLBACK,
     StatementKind.LISTEN,
     StatementKind.CURSOR,
+    StatementKind.COPY,
 }
 CONTROL = {StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK}
 
@@ -131,6 +133,30 @@ def read_command(text: str, classification: Classification) -> Command | None:
     leading = _COMMENTS.match(text)
     words = text[leading.end() :] if leading else text
     return reader(words.strip().removesuffix(";").rstrip()) if len(words) <= MAX_COMMAND else None
+
+
+_FOREIGN: dict[StatementKind, tuple[str, str]] = {
+    StatementKind.COPY: (
+        "COPY between client and server needs an engine that speaks PostgreSQL",
+        "read with SELECT; write with INSERT",
+    ),
+    StatementKind.CURSOR: (
+        "cursors made by DECLARE need an engine that speaks PostgreSQL",
+        "set a fetch size in the driver, which uses portals",
+    ),
+    StatementKind.LISTEN: (
+        "LISTEN and NOTIFY need an engine that speaks PostgreSQL",
+        "route the statement to one",
+    ),
+}
+_STREAMS = re.compile(r"\b(?:FROM\s+STDIN|TO\s+STDOUT)\b", re.IGNORECASE)
+
+
+def refuse_foreign(text: str, kind: StatementKind) -> None:
+    """Raises NotSupported for what only an engine that speaks PostgreSQL can do."""
+    found = _FOREIGN.get(kind)
+    if found is not None and (kind is not StatementKind.COPY or _STREAMS.search(text[:MAX_COMMAND])):
+        raise NotSupported(found[0], hint=found[1])
 
 
 def _set(text: str) -> Command | None:

@@ -26,6 +26,7 @@ from queryflux.frontends.postgres.commands import (
     TypesCommand,
     done_tag,
     read_command,
+    refuse_foreign,
     rows_tag,
     text_columns,
 )
@@ -241,6 +242,8 @@ class Extended:
             shown = client.settings.shown(command.name)
             names = (shown,) if command.name else ("name", "setting", "description")
             return Described((), text_columns(*names))
+        if kind in SPECIAL and command is None and not client.native():
+            refuse_foreign(statement.sql, kind)
         await self._portals.make_way(None)
         native = DescribeStatement(statement.sql, statement.oids)
         shape = await client.conversation.describe(Statement(statement.sql, DIALECT, (), native))
@@ -262,6 +265,9 @@ class Extended:
             portal.finished = True
         elif kind in CONTROL:
             await self._control(portal, describe)
+        elif kind in SPECIAL and statement.command is None and not client.native():
+            refuse_foreign(statement.sql, kind)
+            await self._run(portal, limit, describe)
         elif statement.command is not None and await self._command(portal, limit, describe):
             pass
         elif await self._run(portal, limit, describe) and statement.command is not None:

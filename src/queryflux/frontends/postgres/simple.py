@@ -17,6 +17,7 @@ from queryflux.frontends.postgres.commands import (
     ShowCommand,
     done_tag,
     read_command,
+    refuse_foreign,
     rows_tag,
 )
 from queryflux.model.errors import QueryFluxError
@@ -113,6 +114,8 @@ async def _special(client: Client, text: str, classification: Classification, of
     if command is not None and not native:
         write_reply(client.outbox, client.run_command(command, classification))
         return True
+    if not native:
+        refuse_foreign(text, classification.kind)
     succeeded = await _run(client, text, classification, offset)
     if succeeded and command is not None:
         client.follow(command)
