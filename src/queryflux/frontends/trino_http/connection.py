@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from queryflux.frontends.trino_http.credentials import Remembered
 from queryflux.frontends.trino_http.replies import GZIP_BYTES, Reply, encode, plain, refusal
+from queryflux.frontends.trino_http.session import Caller
 from queryflux.model.errors import AuthenticationFailed, InternalError, QueryFluxError
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.runtime.bytestream import ByteStream
@@ -44,6 +45,7 @@ class Connection:
         self._parser = RequestParser(door.max_body_bytes)
         self._violation: HttpViolation | None = None
         self._remembered: Remembered | None = None
+        self._caller: Caller | None = None
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
         """When ``expire`` is due; infinite while a request is worked on."""
         self._arrives = False
@@ -95,11 +97,10 @@ class Connection:
         self._arrives = True
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
 
-    async def _body(self, request: Request) -> None:
+    async def _body(self, request: Request, length: int) -> None:
         """Wait for the rest of the body. Raises HttpViolation; ConnectionError when the client goes away."""
         if self._violation is None and request.expects_continue:
             self._stream.write(CONTINUE)
-        length = int(request.headers.get("content-length") or self._door.max_body_bytes)
         self.deadline += length / BYTES_PER_SECOND
         while not request.complete:
             if self._violation is not None:
@@ -137,25 +138,30 @@ class Connection:
 
     async def _handle(self, request: Request) -> Reply:
         path = request.target.partition("?")[0]
-        identity = self._handler.credentials.trusted(request.headers)
+        headers = request.headers
+        length = headers.pop("content-length", None)
+        identity = self._handler.credentials.trusted(headers)
         if identity is None:
-            identity = await self._proven(request)
+            identity = await self._proven(headers)
         submits = path == "/v1/statement" and request.method == "POST"
         if submits:
             self._door.pipeline.check_ready()
         if not request.complete:
-            await self._body(request)
+            await self._body(request, int(length) if length else self._door.max_body_bytes)
         # It has arrived: what it takes to answer it is not the client's fault.
         self._arrives = False
         self.deadline = NEVER
-        if submits:
-            return await self._handler.submit(request, identity, self._peer, self._stream.on_gone)
-        return await self._handler.other(request, path, identity)
+        if not submits:
+            return await self._handler.other(request, path, identity)
+        caller = self._caller
+        if caller is None or caller.headers != headers:
+            caller = self._caller = self._handler.caller(headers, self._peer)
+        return await self._handler.submit(request, identity, caller, self._stream.on_gone)
 
-    async def _proven(self, request: Request) -> VerifiedIdentity:
+    async def _proven(self, headers: dict[str, str]) -> VerifiedIdentity:
         """Who the Authorization header says it is."""
         identity, self._remembered = await self._handler.credentials.check(
-            request.headers, self._remembered, encrypted=self._stream.encrypted
+            headers, self._remembered, encrypted=self._stream.encrypted
         )
         return identity
 

@@ -75,12 +75,14 @@ class Exchange:
     __slots__ = (
         "_answer",
         "_around",
+        "_broken",
         "_columns",
         "_conversation",
         "_created",
         "_encoder",
         "_partial_cancel",
         "_query",
+        "_relays",
         "_rest",
         "_rows",
         "_settled",
@@ -136,6 +138,9 @@ class Exchange:
         self._work: asyncio.Task[Page] | None = None
         self._turn: asyncio.Future[None] | None = None
         self._settled = False
+        self._relays = False
+        self._broken = False
+        """It failed here, and not in the query, which goes on."""
 
     # What a connection asks.
 
@@ -155,8 +160,14 @@ class Exchange:
 
     async def first(self) -> Page:
         """The answer to the POST."""
-        self._move(Event.QUEUE if self._waiting else Event.RUN)
-        page = self.page = await self._next_page()
+        if self._waiting:
+            self._move(Event.QUEUE)
+            page = await self._next_page()
+        else:
+            self._move(Event.RUN)
+            self._relays = self._query.engine_protocol is ClientProtocol.TRINO_HTTP
+            page = await (self._produce() if self._relays else self._next_page())
+        self.page = page
         return page
 
     async def poll(self, token: int) -> Page | None:
@@ -185,12 +196,13 @@ class Exchange:
             return
         self._settled = True
         try:
-            if isinstance(self._answer, Frames):
-                await self._query.next()
+            if self._broken:
+                await self._query.close(EndReason.FAILED)
+            elif self._relays:
+                await self._query.next()  # gives None: that is its end
         except QueryFluxError as error:
             log.info("query %s ended after its last page: %s", self.id, error.message)
         finally:
-            await self._query.close(EndReason.COMPLETED)
             if self._conversation is not None:
                 await self._conversation.close()
 
@@ -251,7 +263,7 @@ class Exchange:
         self.state = after(self.state, event)
 
     async def _next_page(self) -> Page:
-        if self._work is None and self._is_relay():
+        if self._relays and self._work is None:
             return await self._produce()
         if self._work is None:
             self._work = self._around.tasks.spawn(f"page of {self.id}", self._produce())
@@ -259,11 +271,6 @@ class Exchange:
             return self._progress()
         work, self._work = self._work, None
         return work.result()
-
-    def _is_relay(self) -> bool:
-        if self._answer is None:
-            return self._query.engine_protocol is ClientProtocol.TRINO_HTTP and not self._waiting
-        return isinstance(self._answer, Frames)
 
     async def _done_in_time(self, work: "asyncio.Task[Page]") -> bool:
         """Wait for the task, but not over HOLD_SECONDS."""
@@ -298,7 +305,7 @@ class Exchange:
             if self._answer is None:
                 answer = await self._query.start()
                 self._begin(answer)
-            if isinstance(self._answer, Frames):
+            if self._relays:
                 return await self._relay()
             if isinstance(self._answer, Done):
                 return self._count(self._answer)
@@ -306,6 +313,7 @@ class Exchange:
         except QueryFluxError as error:
             return self._failure(error)
         except Exception as error:
+            self._broken = True
             log.error("query %s failed at the Trino door", self.id, exc_info=error)
             told = f"internal error; the operator finds the cause in the log under {self.id}"
             return self._failure(InternalError(told))
@@ -315,6 +323,7 @@ class Exchange:
             self._move(Event.RUN)
         self._started = self._around.clock.monotonic()
         self._answer = answer
+        self._relays = isinstance(answer, Frames)
         if isinstance(answer, Batches):
             from queryflux.wire.trino.rows import RowEncoder
 
@@ -366,6 +375,7 @@ class Exchange:
         """The coordinator's next page, with URIs of ours."""
         frame = await self._query.next()
         if frame is None:
+            self._relays = False
             raise EngineConnectionLost(f"the engine ended query {self.id} without a last page")
         page = cast(TrinoPage, frame)
         following = partial = None
@@ -376,6 +386,7 @@ class Exchange:
         try:
             body = rewrite(page.body, self._info, partial, following)
         except ValueError as error:
+            self._broken = True
             raise EngineConnectionLost(f"the engine answered query {self.id} with garbage: {error}") from None
         if not self.over:
             failed = cast(Frames, self._answer).failure is not None

@@ -13,12 +13,12 @@ from queryflux.frontends.trino_http.exchange import Exchange, Page, Surroundings
 from queryflux.frontends.trino_http.local import DIALECT, OURS, Asked, Instead, Local, Outcome
 from queryflux.frontends.trino_http.registry import Registry, Transaction
 from queryflux.frontends.trino_http.replies import Reply, plain
-from queryflux.frontends.trino_http.session import session_of
+from queryflux.frontends.trino_http.session import Caller, caller_of
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import InternalError, QueryFluxError
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.ids import QueryIds
-from queryflux.model.statement import Session, Statement
+from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Pipeline, StatementKind
 from queryflux.wire.http1 import Request
 from queryflux.wire.trino import headers as names
@@ -90,7 +90,7 @@ class Handler:
         self,
         request: Request,
         identity: VerifiedIdentity,
-        peer: str,
+        caller: Caller,
         watch: Callable[[Callable[[], object] | None], None],
     ) -> Reply:
         """POST /v1/statement, its body complete. ``watch`` is given what to do when the client goes away
@@ -101,27 +101,34 @@ class Handler:
             return plain(400, "GENERIC_USER_ERROR", f"the statement is not UTF-8: byte {error.start} is not")
         if not text or text.isspace():
             return plain(400, "SYNTAX_ERROR", "SQL statement is empty")
-        headers = request.headers
-        session = session_of(headers, peer)
+        headers, session = caller.headers, caller.session
         transaction = self._transaction(headers, identity)
         prepared = ""
         kind = self._pipeline.classify(text, DIALECT).kind
         if kind in OURS:
             asked = Asked(text, identity, session, headers.get(names.PREPARED_STATEMENT, ""), transaction)
-            outcome = await self._ours(asked, kind)
+            outcome = await self._ours(asked, kind, caller.base)
             if isinstance(outcome, Reply):
                 return outcome
             text, prepared = outcome.text, outcome.prepared
-        exchange = self._exchange(text, prepared, session, identity, transaction)
+        native = caller.native
+        if prepared:
+            native = (*native, (names.PREPARED_STATEMENT, prepared))
+        statement = Statement(text, DIALECT, native=TrinoStatement(native))
+        exchange = self._exchange(statement, caller, identity, transaction)
         watch(lambda: self._gone(exchange))
         try:
             page = await exchange.first()
         finally:
             watch(None)
         if page.last:
-            return self._reply(exchange, page)
+            return Reply(200, page.body, page.headers, then=exchange.settle)
         self._registry.add(exchange)
         return Reply(200, page.body, page.headers, undelivered=lambda: self._gone(exchange))
+
+    def caller(self, headers: dict[str, str], peer: str) -> Caller:
+        """Who asks from where, as the headers of a request have it."""
+        return caller_of(headers, peer, self._addresses.base(headers))
 
     def _transaction(self, headers: dict[str, str], identity: VerifiedIdentity) -> Transaction | None:
         named = headers.get(names.TRANSACTION_ID)
@@ -129,10 +136,9 @@ class Handler:
             return None
         return self._registry.transaction(named, identity)
 
-    async def _ours(self, asked: Asked, kind: StatementKind) -> Reply | Instead:
+    async def _ours(self, asked: Asked, kind: StatementKind, base: bytes) -> Reply | Instead:
         """The reply to a statement about the session; what is to be run instead, if it is not ours after
         all."""
-        base = self._addresses.base(asked.session.extra)
         query_id = self._own_id()
         try:
             outcome = await self._local.answer(asked, kind)
@@ -157,29 +163,25 @@ class Handler:
 
     def _exchange(
         self,
-        text: str,
-        prepared: str,
-        session: Session,
+        statement: Statement,
+        caller: Caller,
         identity: VerifiedIdentity,
         transaction: Transaction | None,
     ) -> Exchange:
-        native = names.forwarded(session.extra.items())
-        if prepared:
-            native.append((names.PREPARED_STATEMENT, prepared))
         if transaction is not None:
             conversation = transaction.conversation
-            conversation.session = session
+            conversation.session = caller.session
         else:
-            conversation = self._pipeline.converse(identity, session)
-        query = conversation.submit(Statement(text, DIALECT, native=TrinoStatement(tuple(native))))
+            conversation = self._pipeline.converse(identity, caller.session)
+        query = conversation.submit(statement)
         exchange = Exchange(
             self._around,
             query.id or self._own_id(),
             identity.user,
-            text,
+            statement.text,
             conversation,
             query,
-            base=self._addresses.base(session.extra),
+            base=caller.base,
             keeps_conversation=transaction is not None,
         )
         if transaction is not None:

@@ -1,12 +1,32 @@
 """A request's headers as the surroundings of its statement."""
 
+from dataclasses import dataclass
+
 from queryflux.frontends.tags import MAX_LENGTH, MAX_TAGS, parse_tags
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import EMPTY, Session
 from queryflux.wire.trino import headers as names
 
 # Secrets have no business in routing rules, scripts and logs.
-_SECRETS = frozenset({"authorization", "proxy-authorization", "cookie", "x-trino-extra-credential"})
+_SECRETS = ("authorization", "proxy-authorization", "cookie", "x-trino-extra-credential")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a request's headers say. A client that repeats them, as they do, is looked at once per connection:
+    ``headers`` are those of the request, without the length of its body."""
+
+    headers: dict[str, str]
+    session: Session
+    base: bytes
+    """Of the URIs that it is given."""
+    native: tuple[tuple[str, str], ...]
+    """What a coordinator gets of its headers."""
+
+
+def caller_of(headers: dict[str, str], peer: str, base: bytes) -> Caller:
+    """Look at them."""
+    return Caller(headers, session_of(headers, peer), base, tuple(names.forwarded(headers.items())))
 
 
 def session_of(headers: dict[str, str], peer: str) -> Session:
@@ -15,7 +35,7 @@ def session_of(headers: dict[str, str], peer: str) -> Session:
     client_tags, session = get(names.CLIENT_TAGS), get(names.SESSION)
     tags = tags_of(client_tags or "", session or "") if client_tags or session else EMPTY
     extra = headers
-    if not _SECRETS.isdisjoint(headers):
+    if any(secret in headers for secret in _SECRETS):
         extra = {name: value for name, value in headers.items() if name not in _SECRETS}
     return Session(
         ClientProtocol.TRINO_HTTP,
