@@ -80,7 +80,7 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def ask_trino(port: int, sql: str, **session: str) -> tuple[list[str], list[Row]]:
+def ask_trino(port: int, sql: str, **session: Any) -> tuple[list[str], list[Row]]:
     """Column names and rows, by the trino package."""
     connection: Any = trino.dbapi.Connection(host="127.0.0.1", port=port, user="ann", **session)
     cursor = connection.cursor()

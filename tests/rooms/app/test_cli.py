@@ -97,7 +97,9 @@ def test_wrong_arguments_are_status_2(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
-@pytest.mark.parametrize(("kind", "start"), [("scram", "SCRAM-SHA-256$"), ("sha2", "$A$005$"), ("bcrypt", "$2b$")])
+@pytest.mark.parametrize(
+    ("kind", "start"), [("scram", "SCRAM-SHA-256$"), ("sha2", "$A$005$"), ("bcrypt", "$2b$")]
+)
 def test_verifiers_can_be_used(
     kind: str, start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
