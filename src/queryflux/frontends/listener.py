@@ -7,6 +7,7 @@ REFUSALS of those are spoken to at a time, so that a flood costs a closed socket
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -83,6 +84,8 @@ class Listener:
                 f"the {self.name} listener cannot bind {host}:{port}: {reason}",
                 hint="stop what holds the port, or set another one for this listener",
             ) from error
+        for listening in self._server.sockets:
+            _keep_alive(listening)
         self._port = int(self._server.sockets[0].getsockname()[1])
 
     @property
@@ -154,6 +157,16 @@ class Listener:
             log.debug("%s: %d connections are cut", self.name, len(self._tasks))
         await self._refusals.close()
         await self._tasks.close()
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    """Connections inherit it: a client whose machine is gone is noticed in minutes, also while its query
+    runs."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
 
 def _close(stream: ByteStream) -> None:

@@ -10,6 +10,7 @@ from queryflux.frontends.postgres.outbox import Outbox
 from queryflux.frontends.postgres.rowstream import RowStream
 from queryflux.pipeline.face import Query
 from queryflux.results.answer import Batches, Frames
+from queryflux.runtime.threads import LaneThread
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import BINARY_FORMAT, Back
 
@@ -17,18 +18,42 @@ if TYPE_CHECKING:
     from queryflux.wire.postgres.rows import Schema
 
 
-def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[int]) -> RowStream:
+async def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[int]) -> RowStream:
     """A stream over the answer's batches. Raises PostgresError for a format that a column does not have."""
+    await load_encoders()
     from queryflux.wire.postgres.rows import RowEncoder
 
     return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone))
 
 
-def columns_of(schema: "Schema") -> tuple[messages.Column, ...]:
+async def columns_of(schema: "Schema") -> tuple[messages.Column, ...]:
     """What RowDescription says of an Arrow schema."""
+    await load_encoders()
     from queryflux.wire.postgres.columns import columns
 
     return columns(schema)
+
+
+async def load_encoders() -> None:
+    """Load the encoders, and Arrow with them, when the first rows come; in a thread: it takes a while."""
+    global _loaded
+    if _loaded:
+        return
+    lane = LaneThread("load encoders")
+    try:
+        await lane.run(_load)
+    finally:
+        await lane.join()
+    _loaded = True
+
+
+_loaded = False
+
+
+def _load() -> None:
+    from queryflux.wire.postgres.rows import warm
+
+    warm()
 
 
 async def relay(query: Query, answer: Frames, outbox: Outbox, offset: int = 0) -> bool:

@@ -251,7 +251,7 @@ class Extended:
             oids, row_description = split_description(cast(bytes, shape.native))
             return Described(oids, native=row_description)
         oids = tuple(oid_of(name) for name in shape.parameter_types)
-        return Described(oids, None if shape.schema is None else columns_of(shape.schema))
+        return Described(oids, None if shape.schema is None else await columns_of(shape.schema))
 
     # Execute.
 
@@ -373,7 +373,7 @@ class Extended:
             client.outbox.add(messages.NO_DATA * describe)
             client.outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
             return True
-        portal.rows = open_rows(client, query, answer, portal.bound.result_formats)
+        portal.rows = await open_rows(client, query, answer, portal.bound.result_formats)
         if describe:
             client.outbox.add(portal.rows.encoder.description)
         await self._send_rows(portal, limit)

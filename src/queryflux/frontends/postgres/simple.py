@@ -165,7 +165,7 @@ async def _run(client: Client, text: str, classification: Classification | None,
 
 
 async def _rows(client: Client, query: Query, answer: Batches, classification: Classification) -> None:
-    rows = open_rows(client, query, answer, ())
+    rows = await open_rows(client, query, answer, ())
     try:
         client.outbox.add(rows.encoder.description)
         count = await rows.send(client.outbox)

@@ -186,3 +186,10 @@ def floats(values: Numbers, digits: int, nulls: Mask | None) -> Slots | None:
     if negative.any():
         first, second, sizes = _signed(first, second, sizes, negative)
     return _two_words(first, second, sizes, nulls)
+
+
+def warm() -> None:
+    """Build the tables."""
+    _four()
+    _count()
+    _fraction()

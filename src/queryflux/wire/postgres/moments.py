@@ -306,3 +306,10 @@ def intervals(array: pa.Array) -> Cell:
     clock = _strings(pc.if_else(pa.array(empty), "", " "), sign, clock_texts(np.abs(micros)))
     pieces.append(pc.if_else(pa.array(empty | (micros != 0)), clock, ""))
     return texts(_with_nulls(_strings(*pieces), nulls))
+
+
+def warm() -> None:
+    """Build the tables."""
+    _days()
+    _seconds()
+    _thousandths()

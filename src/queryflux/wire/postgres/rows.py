@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from queryflux.wire.postgres import binary, nested
+from queryflux.wire.postgres import binary, digits, moments, nested
 from queryflux.wire.postgres.cells import assemble
 from queryflux.wire.postgres.columns import columns
 from queryflux.wire.postgres.constants import BINARY_FORMAT
@@ -14,6 +14,12 @@ Batch = pa.RecordBatch
 Schema = pa.Schema
 SLICE_BYTES = 1024 * 1024
 MAX_SLICE_ROWS = 16_384
+
+
+def warm() -> None:
+    """Build the tables that the encoders look values up in, some milliseconds' worth."""
+    digits.warm()
+    moments.warm()
 
 
 class RowEncoder:
