@@ -270,6 +270,8 @@ class FlightSqlService:
         handle = handle_of(m.ticket_of(info))
         opened = self._results.get(handle)
         if opened is not None and opened.owner == client.identity.user:
+            if opened.query is not None:
+                await opened.query.cancel()
             await opened.close()
         else:
             self._tickets.take(handle, client.identity)
