@@ -212,6 +212,7 @@ def _boot(cache: Path, home: Path, java: Path) -> dict[str, Any]:
             env=environment,
             start_new_session=True,
         )
+    _booted.append(process)
     deadline = time.monotonic() + BOOT_SECONDS
     while not ready(port):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -222,6 +223,8 @@ def _boot(cache: Path, home: Path, java: Path) -> dict[str, Any]:
     return {"pid": process.pid, "port": port, "folder": str(folder)}
 
 
+_booted: list[subprocess.Popen[bytes]] = []
+"""Kept: a Popen that is collected complains that its process still runs."""
 _server: TrinoServer | None = None
 
 
