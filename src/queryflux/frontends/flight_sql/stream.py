@@ -95,7 +95,7 @@ class Opened:
             if self.stream is not None:
                 await self.stream.close()
             elif self.query is not None:
-                await self.query.cancel()
+                await self.query.close()
         finally:
             on_end, self.on_end = self.on_end, None
             if on_end is not None:
