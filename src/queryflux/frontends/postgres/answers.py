@@ -64,7 +64,8 @@ async def relay(query: Query, answer: Frames, outbox: Outbox, offset: int = 0) -
             frame = messages.shift_positions(cast(bytes, frame), offset)
         outbox.add(cast(bytes, frame))
         outbox.soon()
-        await outbox.room()
+        if outbox.full:
+            await outbox.room()
     return answer.failure is None
 
 

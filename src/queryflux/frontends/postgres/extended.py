@@ -53,7 +53,7 @@ class Extended:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._portals = Portals(client)
-        self._waiting: Portal | None = None
+        self.waiting: Portal | None = None
         """A portal whose Describe waits for the next message."""
         self._unsynced = False
         """Something has run since the last Sync that the engine has not been told the end of."""
@@ -119,13 +119,13 @@ class Extended:
             return
         portal = self._portals.named(name)
         if portal.query is None and self._client.decoder.peek() in (None, Front.EXECUTE):
-            self._waiting = portal
+            self.waiting = portal
         else:
             await self._describe_portal(portal)
 
     async def settle(self) -> None:
         """Answer a Describe that waited: what came next was not its Execute."""
-        portal, self._waiting = self._waiting, None
+        portal, self.waiting = self.waiting, None
         if portal is not None:
             await self._describe_portal(portal)
 
@@ -133,9 +133,9 @@ class Extended:
         """Execute."""
         name, limit = messages.execute(body)
         portal = self._portals.get(name)
-        describe = portal is not None and portal is self._waiting
+        describe = portal is not None and portal is self.waiting
         if describe:
-            self._waiting = None
+            self.waiting = None
         else:
             await self.settle()
         portal = self._portals.named(name)
@@ -162,7 +162,7 @@ class Extended:
         conversation = self._client.conversation
         failed, self._failed = self._failed, False
         unsynced, self._unsynced = self._unsynced, False
-        self._waiting = None
+        self.waiting = None
         await self._portals.transaction_over()
         if unsynced or failed:
             await conversation.sync(failed)
@@ -170,7 +170,7 @@ class Extended:
     def failed(self) -> None:
         """A message of the batch has failed."""
         self._failed = True
-        self._waiting = None
+        self.waiting = None
 
     async def clear_unnamed(self) -> None:
         """A simple query comes: it drops the unnamed statement and portal, and runs alone."""
@@ -400,7 +400,8 @@ class Extended:
             outbox.soon()
             if native.max_rows and suspended(cast(bytes, frame)):
                 return True
-            await outbox.room()
+            if outbox.full:
+                await outbox.room()
         portal.finished = True
         if answer is not None and answer.failure is not None:
             self._client.failed()

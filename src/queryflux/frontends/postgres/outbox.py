@@ -21,6 +21,11 @@ class Outbox:
         self._scheduled: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def full(self) -> bool:
+        """So much is queued that ``room`` would wait for the client."""
+        return self._size >= FLUSH_BYTES
+
     def add(self, data: Bytes) -> None:
         """Queue bytes; they stay here until ``flush``."""
         self._parts.append(data)

@@ -69,7 +69,8 @@ class PostgresSession:
             client.state = next_session(before, found[0])
             if not (before is Session.SKIPPING and client.state is Session.SKIPPING):
                 await self._take(found[0], found[1], before)
-            await outbox.room()
+            if outbox.full:
+                await outbox.room()
 
     async def _take(self, kind: int, body: bytes | None, before: Session) -> None:
         client = self._client
@@ -95,12 +96,13 @@ class PostgresSession:
         if kind == Front.EXECUTE:
             await extended.execute(body)
             return
-        await extended.settle()
+        if extended.waiting:
+            await extended.settle()
         match kind:
-            case Front.PARSE:
-                extended.parse(body)
             case Front.BIND:
                 await extended.bind(body)
+            case Front.PARSE:
+                extended.parse(body)
             case Front.DESCRIBE:
                 await extended.describe(body)
             case Front.CLOSE:

@@ -238,7 +238,7 @@ def bind(body: bytes) -> Bind:
     portal, statement = reader.string(), reader.string()
     formats = reader.shorts(reader.short())
     count = reader.short()
-    values = tuple([reader.value() for _ in range(count)])
+    values = tuple([reader.value() for _ in range(count)]) if count else ()
     result_formats = reader.shorts(reader.short())
     reader.finish()
     if len(formats) > 1 and len(formats) != count:
