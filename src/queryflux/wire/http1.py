@@ -7,43 +7,48 @@ with heads that arrive whole, are read by http1_heads instead; the first that is
 to llhttp for good.
 """
 
-import zlib
 from collections import deque
-from collections.abc import Iterable
 
 import httptools
 
-from queryflux.model.errors import ProtocolViolation
-from queryflux.wire.http1_heads import request_head, response_head
+from queryflux.wire.http1_encode import (
+    CONTINUE,
+    LAST_CHUNK,
+    REASONS,
+    Headers,
+    HttpViolation,
+    accepts_gzip,
+    encode_chunk,
+    encode_chunked_head,
+    encode_request,
+    encode_response,
+    gunzip,
+    gzip,
+)
+from queryflux.wire.http1_heads import Memo, request_head, response_head
+
+__all__ = [
+    "CONTINUE",
+    "LAST_CHUNK",
+    "MAX_HEADER_BYTES",
+    "REASONS",
+    "Headers",
+    "HttpViolation",
+    "Request",
+    "RequestParser",
+    "Response",
+    "ResponseParser",
+    "accepts_gzip",
+    "encode_chunk",
+    "encode_chunked_head",
+    "encode_request",
+    "encode_response",
+    "gunzip",
+    "gzip",
+]
 
 MAX_HEADER_BYTES = 64 * 1024
 """Room for a session and for the prepared statements that Trino clients carry in headers."""
-
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-LAST_CHUNK = b"0\r\n\r\n"
-
-REASONS = {
-    200: "OK",
-    204: "No Content",
-    303: "See Other",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    410: "Gone",
-    413: "Content Too Large",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
-
-Headers = Iterable[tuple[str, str]]
 
 _COMMON = """
 host user-agent accept accept-encoding content-type content-length content-encoding connection date server
@@ -55,26 +60,31 @@ x-trino-role x-trino-original-user x-forwarded-proto x-forwarded-host x-forwarde
 _NAMES = {spelling: name for name in _COMMON.split() for spelling in (name.encode(), name.title().encode())}
 
 
-class HttpViolation(ProtocolViolation):
-    """Bytes that are not HTTP/1.1 as we take it. ``status`` is what a server answers before it closes."""
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Request:
-    """One request. Names in ``headers`` are lower case; repeated ones are joined with a comma.
+    """One request. Names in ``headers`` are lower case; repeated ones are joined with a comma. They are not
+    to be changed: requests of a connection may share them. Content-Length is in ``length`` instead.
 
     It is handed out as soon as its head is known: ``body`` counts only once ``complete`` is set.
     """
 
-    __slots__ = ("body", "complete", "expects_continue", "headers", "keep_alive", "method", "target")
+    __slots__ = (
+        "body",
+        "complete",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "target",
+    )
 
-    def __init__(self, method: str, target: str, headers: dict[str, str], keep_alive: bool) -> None:
+    def __init__(
+        self, method: str, target: str, headers: dict[str, str], length: int | None, keep_alive: bool
+    ) -> None:
         self.method = method
         self.target = target
         self.headers = headers
+        self.length = length
         self.keep_alive = keep_alive
         self.expects_continue = False
         self.body = b""
@@ -83,7 +93,7 @@ class Request:
 
 class Response:
     """One response. ``pairs`` are the headers as they came, names in lower case, repeats kept apart; in
-    ``headers`` repeats are joined with a comma."""
+    ``headers`` repeats are joined with a comma. Content-Length is left out. Neither is to be changed."""
 
     __slots__ = ("body", "headers", "keep_alive", "pairs", "status")
 
@@ -156,7 +166,7 @@ class _Collector:
             self._violation = HttpViolation(message, status)
         return self._violation
 
-    def _take_head(self) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    def _take_head(self) -> tuple[list[tuple[str, str]], dict[str, str], int | None]:
         pairs, self._pairs = self._pairs, []
         self._heads += 1
         self._unfinished = 0
@@ -164,7 +174,10 @@ class _Collector:
         headers = dict(pairs)
         if len(headers) != len(pairs):
             headers = _joined(pairs)
-        return pairs, headers
+        length = headers.pop("content-length", None)
+        if length is None:
+            return pairs, headers, None
+        return [pair for pair in pairs if pair[0] != "content-length"], headers, int(length)
 
     def _take_body(self) -> bytes:
         parts, self._body = self._body, []
@@ -214,12 +227,13 @@ class RequestParser(_Collector):
     known; only the last one may lack its body. ``feed`` raises HttpViolation, and again when fed afterwards;
     what is in ``requests`` stays there."""
 
-    __slots__ = ("_current", "_parser", "_target", "requests")
+    __slots__ = ("_current", "_memo", "_parser", "_target", "requests")
 
     def __init__(self, max_body_bytes: int, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         super().__init__(max_header_bytes, max_body_bytes)
         self.requests: deque[Request] = deque()
         self._target = b""
+        self._memo: Memo[tuple[str, str, dict[str, str]]] | None = None
         self._current: Request | None = None
         self._parser = httptools.HttpRequestParser(self)
 
@@ -240,33 +254,48 @@ class RequestParser(_Collector):
             self._run(self._parser, data)
 
     def _take_plain(self, data: bytes) -> bytes:
-        """A message that can be read here; gives what follows its head, or all of it for llhttp."""
-        end = data.find(b"\r\n\r\n", 0, self._max_head)
-        head = request_head(data[:end]) if end > 0 else None
-        if head is None:
-            self._plain = False
-            return data
-        method, target, headers, self._needed = head
-        self._current = Request(method, target, headers, True)
-        self._in_head = False
-        self.requests.append(self._current)
-        if self._needed > self._max_body:
+        """A message that can be read here; gives what follows it, or all of it for llhttp."""
+        known = self._memo.match(data) if self._memo is not None else None
+        if known is not None:
+            assert self._memo is not None
+            method, target, headers = self._memo.found
+            start, length = known
+        else:
+            end = data.find(b"\r\n\r\n", 0, self._max_head)
+            head = request_head(data[:end]) if end > 0 else None
+            if head is None:
+                self._plain = False
+                return data
+            method, target, headers, told = head
+            start, length = end + 4, told or 0
+            if told is not None:
+                self._memo = Memo(data[:start], head[:3])
+        request = Request(method, target, headers, length, True)
+        self.requests.append(request)
+        if length > self._max_body:
             raise self._too_large()
-        return data[end + 4 :]
+        stop = start + length
+        if len(data) >= stop:
+            request.body = data[start:stop]
+            request.complete = True
+            return data[stop:]
+        self._current = request
+        self._in_head = False
+        self._needed = length
+        return data[start:]
 
     def on_url(self, part: bytes) -> None:
         self._count_head(len(part))
         self._target += part
 
     def on_headers_complete(self) -> None:
-        pairs, headers = self._take_head()
+        pairs, headers, length = self._take_head()
         parser = self._parser
         target, self._target = self._target.decode("latin-1"), b""
-        request = Request(parser.get_method().decode(), target, headers, parser.should_keep_alive())
+        request = Request(parser.get_method().decode(), target, headers, length, parser.should_keep_alive())
         self._current = request
         self.requests.append(request)
-        length = headers.get("content-length")
-        if length is not None and int(length) > self._max_body:
+        if length is not None and length > self._max_body:
             raise self._too_large()
         if len(headers) != len(pairs) and sum(1 for name, _ in pairs if name == "host") > 1:
             raise self._fail("more than one Host header")
@@ -289,11 +318,12 @@ class ResponseParser(_Collector):
     closes. Interim 1xx responses are swallowed.
     """
 
-    __slots__ = ("_current", "_delimited", "_done", "_method", "_parser")
+    __slots__ = ("_current", "_delimited", "_done", "_memo", "_method", "_parser")
 
     def __init__(self, max_body_bytes: int, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         super().__init__(max_header_bytes, max_body_bytes)
         self._method = ""
+        self._memo: Memo[tuple[int, list[tuple[str, str]], dict[str, str]]] | None = None
         self._current: Response | None = None
         self._done: Response | None = None
         self._delimited = True
@@ -314,30 +344,45 @@ class ResponseParser(_Collector):
             return None
         if self._plain and not self._needed:
             data = self._take_plain(data)
-        if self._plain:
-            if len(data) > self._needed:
-                raise self._fail("the server sent something that was not asked for")
-            self._take_part(data)
-            if not self._needed:
-                self.on_message_complete()
-        else:
+        if not self._plain:
             self._run(self._parser, data)
+            return self._deliver()
+        if len(data) > self._needed:
+            raise self._fail("the server sent something that was not asked for")
+        if self._needed:
+            self._take_part(data)
+        if not self._needed and not self._in_head:
+            self.on_message_complete()
         return self._deliver()
 
     def _take_plain(self, data: bytes) -> bytes:
         """A response that can be read here; gives what follows its head, or all of it for llhttp."""
-        end = data.find(b"\r\n\r\n", 0, self._max_head)
-        head = response_head(data[:end]) if end > 0 and self._method != "HEAD" else None
-        if head is None:
-            self._plain = False
-            return data
-        status, pairs, headers, self._needed = head
-        self._current = Response(status, pairs, headers, True)
+        known = self._memo.match(data) if self._memo is not None and self._method != "HEAD" else None
+        if known is not None:
+            assert self._memo is not None
+            status, pairs, headers = self._memo.found
+            start, length = known
+        else:
+            end = data.find(b"\r\n\r\n", 0, self._max_head)
+            head = response_head(data[:end]) if end > 0 and self._method != "HEAD" else None
+            if head is None:
+                self._plain = False
+                return data
+            status, pairs, headers, length = head
+            start = end + 4
+            self._memo = Memo(data[:start], head[:3])
+        response = Response(status, pairs, headers, True)
+        if length > self._max_body:
+            raise self._too_large()
+        if len(data) == start + length:
+            response.body = data[start:]
+            self._done = response
+            return b""
+        self._current = response
         self._delimited = True
         self._in_head = False
-        if self._needed > self._max_body:
-            raise self._too_large()
-        return data[end + 4 :]
+        self._needed = length
+        return data[start:]
 
     def eof(self) -> Response | None:
         """The peer closed: the response if its end was to be told that way, None if nothing had begun.
@@ -359,21 +404,20 @@ class ResponseParser(_Collector):
         return done
 
     def on_headers_complete(self) -> None:
-        pairs, headers = self._take_head()
+        pairs, headers, length = self._take_head()
         parser = self._parser
         status = parser.get_status_code()
         if self._done is not None or status == 101:
             raise self._fail("the server sent something that was not asked for")
         self._current = Response(status, pairs, headers, parser.should_keep_alive())
-        self._delimited = "content-length" in headers or "transfer-encoding" in headers
-        length = headers.get("content-length")
+        self._delimited = length is not None or "transfer-encoding" in headers
         if self._method == "HEAD" and status >= 200:
             self._current.keep_alive = self._current.keep_alive and self._delimited
             self._done, self._current = self._current, None
             # llhttp would wait for the body that Content-Length announces: begin afresh.
             self._parser = httptools.HttpResponseParser(self)
             self._in_head = True
-        elif length is not None and int(length) > self._max_body:
+        elif length is not None and length > self._max_body:
             raise self._too_large()
 
     def on_body(self, part: bytes) -> None:
@@ -387,82 +431,3 @@ class ResponseParser(_Collector):
         if response is not None and response.status >= 200:
             response.body = body
             self._done = response
-
-
-def _head(first: str, headers: Headers) -> list[str]:
-    lines = [first]
-    for name, value in headers:
-        if "\r" in value or "\n" in value or "\0" in value:
-            raise ProtocolViolation(f"the value of header {name} holds a line break or NUL")
-        lines.append(f"{name}: {value}\r\n")
-    return lines
-
-
-def encode_request(method: str, target: str, headers: Headers, body: bytes | None = None) -> bytes:
-    """A request with its body. ``headers`` must hold Host. Raises ProtocolViolation for values that would
-    break out of their header."""
-    if any(byte <= " " or byte == "\x7f" for byte in target):
-        raise ProtocolViolation("the request target holds a space or a control character")
-    lines = _head(f"{method} {target} HTTP/1.1\r\n", headers)
-    if body is None:
-        lines.append("\r\n")
-        return "".join(lines).encode("latin-1", "replace")
-    lines.append(f"Content-Length: {len(body)}\r\n\r\n")
-    return "".join(lines).encode("latin-1", "replace") + body
-
-
-def encode_response(
-    status: int, headers: Headers, body: bytes = b"", *, keep_alive: bool = True, head_only: bool = False
-) -> bytes:
-    """A response with its body; ``head_only`` answers HEAD: the length is told, the body is not sent."""
-    lines = _head(f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}\r\n", headers)
-    if not keep_alive:
-        lines.append("Connection: close\r\n")
-    lines.append("\r\n" if status == 204 else f"Content-Length: {len(body)}\r\n\r\n")
-    head = "".join(lines).encode("latin-1", "replace")
-    return head if head_only else head + body
-
-
-def encode_chunked_head(status: int, headers: Headers, *, keep_alive: bool = True) -> bytes:
-    """The head of a response whose body follows in ``encode_chunk`` and ends with LAST_CHUNK."""
-    lines = _head(f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}\r\n", headers)
-    lines.append(
-        "Transfer-Encoding: chunked\r\n\r\n"
-        if keep_alive
-        else "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    return "".join(lines).encode("latin-1", "replace")
-
-
-def encode_chunk(data: bytes) -> bytes:
-    """One chunk; empty data gives nothing, since an empty chunk would be the last one."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-
-
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header allows gzip (RFC 9110, 12.5.3)."""
-    for item in accept_encoding.lower().split(","):
-        coding, _, parameters = item.partition(";")
-        if coding.strip() in {"gzip", "x-gzip", "*"}:
-            return parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
-    return False
-
-
-def gzip(body: bytes, level: int = 1) -> bytes:
-    """``body`` in gzip form. Releases the GIL: call it in a thread when the body is large."""
-    packer = zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-    return packer.compress(body) + packer.flush()
-
-
-def gunzip(body: bytes, max_bytes: int) -> bytes:
-    """The bytes of one gzip member. Raises HttpViolation: it is broken, or unpacks to over ``max_bytes``."""
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        data = unpacker.decompress(body, max_bytes + 1)
-        if len(data) > max_bytes:
-            raise HttpViolation(f"the body unpacks to more than {max_bytes} bytes", 413)
-        if not unpacker.eof:
-            raise HttpViolation("the gzip body is cut short")
-    except zlib.error as error:
-        raise HttpViolation(f"the gzip body is broken: {error}") from None
-    return data

@@ -3,11 +3,15 @@
 A client sends the same dozen header lines with every request. Each is checked and taken apart once, against
 the grammar of RFC 9112, and looked up from then on. Whatever is out of the ordinary (a line that does not
 match, a repeated name, the end of the connection, another framing) gives None: it is left to llhttp.
+
+Most heads of a connection differ in their Content-Length at most: a Memo of the last one knows them whole.
 """
 
 import re
+from typing import Generic, TypeVar
 
 Pairs = list[tuple[str, str]]
+T = TypeVar("T")
 
 _KEPT = 4096
 _KEPT_LINE_BYTES = 256
@@ -17,6 +21,7 @@ _METHODS = {method.encode(): method for method in ("GET", "POST", "HEAD", "DELET
 _FRAMING = frozenset({"transfer-encoding", "upgrade", "expect", "trailer", "keep-alive", "proxy-connection"})
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-trino-extra-credential"})
 _MAX_DIGITS = 15
+_LENGTH = b"\r\ncontent-length:"
 
 _lines: dict[bytes, tuple[str, str]] = {}
 
@@ -53,8 +58,36 @@ def _pairs(lines: list[bytes]) -> Pairs | None:
         return pairs
 
 
-def request_head(head: bytes) -> tuple[str, str, dict[str, str], int] | None:
-    """Method, target, headers and the body's length. ``head`` is without the empty line at its end."""
+class Memo(Generic[T]):
+    """A head with its empty line, the digits of its Content-Length cut out, and what was found in it."""
+
+    __slots__ = ("_after", "_before", "found")
+
+    def __init__(self, head: bytes, found: T) -> None:
+        """``head`` has passed ``request_head`` or ``response_head``, and tells a length."""
+        start = head.lower().index(_LENGTH) + len(_LENGTH)
+        while head[start : start + 1] in (b" ", b"\t"):
+            start += 1
+        self._before = head[:start]
+        self._after = head[head.index(b"\r\n", start) :]
+        self.found = found
+
+    def match(self, data: bytes) -> tuple[int, int] | None:
+        """If ``data`` begins with the same head: where that ends, and the length it tells."""
+        before = self._before
+        if not data.startswith(before):
+            return None
+        start = len(before)
+        stop = data.find(b"\r", start, start + _MAX_DIGITS + 1)
+        digits = data[start:stop]
+        if stop < 0 or not digits.isdigit() or not data.startswith(self._after, stop):
+            return None
+        return stop + len(self._after), int(digits)
+
+
+def request_head(head: bytes) -> tuple[str, str, dict[str, str], int | None] | None:
+    """Method, target, headers without Content-Length, and that. ``head`` is without the empty line at its
+    end."""
     lines = head.split(b"\r\n")
     first = lines.pop(0).split(b" ")
     if len(first) != 3 or first[2] != b"HTTP/1.1":
@@ -68,12 +101,13 @@ def request_head(head: bytes) -> tuple[str, str, dict[str, str], int] | None:
     headers = dict(pairs)
     if len(headers) != len(pairs):
         return None
-    return method, first[1].decode("latin-1"), headers, int(headers.get("content-length", 0))
+    length = headers.pop("content-length", None)
+    return method, first[1].decode("latin-1"), headers, None if length is None else int(length)
 
 
 def response_head(head: bytes) -> tuple[int, Pairs, dict[str, str], int] | None:
-    """Status, headers as they came and by name, and the body's length, of a response that has a body of
-    known length."""
+    """Status, headers as they came and by name, both without Content-Length, and that, of a response that
+    has a body of known length."""
     lines = head.split(b"\r\n")
     first = lines.pop(0)
     status = first[9:12]
@@ -83,7 +117,7 @@ def response_head(head: bytes) -> tuple[int, Pairs, dict[str, str], int] | None:
     if pairs is None or status < b"200" or status in (b"204", b"304"):
         return None
     headers = dict(pairs)
-    length = headers.get("content-length")
-    if length is None or len(headers) != len(pairs):
+    length = headers.pop("content-length", None)
+    if length is None or len(headers) != len(pairs) - 1:
         return None
-    return int(status), pairs, headers, int(length)
+    return int(status), [pair for pair in pairs if pair[0] != "content-length"], headers, int(length)

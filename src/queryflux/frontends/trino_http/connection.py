@@ -97,10 +97,11 @@ class Connection:
         self._arrives = True
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
 
-    async def _body(self, request: Request, length: int) -> None:
+    async def _body(self, request: Request) -> None:
         """Wait for the rest of the body. Raises HttpViolation; ConnectionError when the client goes away."""
         if self._violation is None and request.expects_continue:
             self._stream.write(CONTINUE)
+        length = self._door.max_body_bytes if request.length is None else request.length
         self.deadline += length / BYTES_PER_SECOND
         while not request.complete:
             if self._violation is not None:
@@ -139,7 +140,6 @@ class Connection:
     async def _handle(self, request: Request) -> Reply:
         path = request.target.partition("?")[0]
         headers = request.headers
-        length = headers.pop("content-length", None)
         identity = self._handler.credentials.trusted(headers)
         if identity is None:
             identity = await self._proven(headers)
@@ -147,14 +147,14 @@ class Connection:
         if submits:
             self._door.pipeline.check_ready()
         if not request.complete:
-            await self._body(request, int(length) if length else self._door.max_body_bytes)
+            await self._body(request)
         # It has arrived: what it takes to answer it is not the client's fault.
         self._arrives = False
         self.deadline = NEVER
         if not submits:
             return await self._handler.other(request, path, identity)
         caller = self._caller
-        if caller is None or caller.headers != headers:
+        if caller is None or (caller.headers is not headers and caller.headers != headers):
             caller = self._caller = self._handler.caller(headers, self._peer)
         return await self._handler.submit(request, identity, caller, self._stream.on_gone)
 

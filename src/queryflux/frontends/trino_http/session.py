@@ -13,8 +13,8 @@ _SECRETS = ("authorization", "proxy-authorization", "cookie", "x-trino-extra-cre
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a request's headers say. A client that repeats them, as they do, is looked at once per connection:
-    ``headers`` are those of the request, without the length of its body."""
+    """What a request's headers say. A client that repeats them, as they do, is looked at once per
+    connection."""
 
     headers: dict[str, str]
     session: Session
