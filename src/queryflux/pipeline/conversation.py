@@ -85,6 +85,11 @@ class Talk(Conversation):
 
     # Statements.
 
+    @property
+    def busy(self) -> bool:
+        """A query of ours is under way."""
+        return self._current is not None
+
     def submit(self, statement: Statement) -> Query:
         kind = self.pipeline.classify(statement.text, statement.dialect).kind
         if kind in CONTROL:

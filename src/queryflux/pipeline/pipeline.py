@@ -149,16 +149,18 @@ class QueryPipeline(Pipeline):
         sql = (await self.generation.translator.translate(sql, statement.dialect, engine.dialect)).sql
         native = statement.native if engine.native_protocol is talk.session.protocol else None
         request = EngineRequest("", sql, talk.session, talk.identity, statement.parameters, native)
-        if talk.pinned is not None:
-            return await talk.connection_to(target).describe(request)
-        connection = engine.connect(ConnectionSpec(talk.identity, talk.session))
         try:
-            return await connection.describe(request)
+            if not talk.busy:
+                return await talk.connection_to(target).describe(request)
+            connection = engine.connect(ConnectionSpec(talk.identity, talk.session))
+            try:
+                return await connection.describe(request)
+            finally:
+                await connection.close()
         except EngineUnavailable as error:
             self.lost(target, error)
+            talk.forget(target)
             raise
-        finally:
-            await connection.close()
 
     async def _denied(self, talk: Talk, statement: Statement, error: AccessDenied) -> NoReturn:
         """Its client will not run what it may not describe: the denial is recorded now."""
