@@ -140,7 +140,7 @@ class Connection:
     async def _handle(self, request: Request) -> Reply:
         path = request.target.partition("?")[0]
         headers = request.headers
-        identity = self._handler.credentials.trusted(headers)
+        identity, self._remembered = self._handler.credentials.trusted(headers, self._remembered)
         if identity is None:
             identity = await self._proven(headers)
         submits = path == "/v1/statement" and request.method == "POST"

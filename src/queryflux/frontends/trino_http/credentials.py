@@ -19,15 +19,25 @@ REMEMBER_SECONDS = 60.0
 
 
 class Remembered:
-    """What a connection last proved, so that each poll of it is not a password check."""
+    """What a connection last proved with its Authorization header, so that each poll of it is not a password
+    check; or, not ``proven``, the user name that was taken at its word."""
 
-    __slots__ = ("authenticator", "header", "identity", "until")
+    __slots__ = ("authenticator", "header", "identity", "proven", "until")
 
-    def __init__(self, authenticator: Authenticator, header: str, identity: VerifiedIdentity, until: float):
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        header: str,
+        identity: VerifiedIdentity,
+        until: float,
+        *,
+        proven: bool,
+    ) -> None:
         self.authenticator = authenticator
         self.header = header
         self.identity = identity
         self.until = until
+        self.proven = proven
 
 
 class Credentials:
@@ -38,12 +48,18 @@ class Credentials:
         self._clock = clock
         self._warned = False
 
-    def trusted(self, headers: dict[str, str]) -> VerifiedIdentity | None:
+    def trusted(
+        self, headers: dict[str, str], known: Remembered | None
+    ) -> tuple[VerifiedIdentity | None, Remembered | None]:
         """The identity where nothing has to be checked; None where ``check`` must be awaited. Raises
         AuthenticationFailed."""
         if "authorization" in headers:
-            return None
-        return self._auth().trust(headers.get(names.USER, ""))
+            return None, known
+        authenticator = self._auth()
+        user = headers.get(names.USER, "")
+        if known is None or known.authenticator is not authenticator or known.header != user or known.proven:
+            known = Remembered(authenticator, user, authenticator.trust(user), 0.0, proven=False)
+        return known.identity, known
 
     async def check(
         self, headers: dict[str, str], known: Remembered | None, *, encrypted: bool
@@ -55,6 +71,7 @@ class Credentials:
         now = self._clock.monotonic()
         if (
             known is not None
+            and known.proven
             and known.authenticator is authenticator
             and now < known.until
             and hmac.compare_digest(known.header.encode(), header.encode())
@@ -64,7 +81,7 @@ class Credentials:
             identity = await self._verify(
                 authenticator, header, headers.get(names.USER, ""), encrypted or _behind_tls(headers)
             )
-            known = Remembered(authenticator, header, identity, now + REMEMBER_SECONDS)
+            known = Remembered(authenticator, header, identity, now + REMEMBER_SECONDS, proven=True)
         claimed = headers.get(names.USER, "")
         if claimed and claimed != identity.user:
             raise AccessDenied(f"User {identity.user} cannot impersonate user {claimed}")
