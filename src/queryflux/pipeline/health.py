@@ -78,6 +78,9 @@ class Health:
             self.lost(cluster, error)
         except TimeoutError:
             self.lost(cluster, QueryFluxError(f"no answer to a probe within {PROBE_TIMEOUT_SECS:g} s"))
+        except Exception as error:
+            log.exception("the probe of cluster %s failed", cluster.member.name)
+            self.lost(cluster, QueryFluxError(f"the probe failed: {error}"))
         else:
             if cluster.member.down:
                 log.info("cluster %s is up again", cluster.member.name)
