@@ -104,6 +104,7 @@ class Ticket:
         self._settle()
         if self._future is not None and not self._future.done():
             self._future.set_exception(error)
+            self._future.exception()  # seen: its query may never have begun to wait
 
     def _settle(self) -> None:
         if self._timer is not None:
