@@ -110,23 +110,23 @@ class Talk(Conversation):
         """A query of ours has ended."""
         if self._current is run:
             self._current = None
+            self._begin_idling()
         self.pipeline.ended(run)
 
     def keep(self, slot: Slot, run: Run) -> None:
-        """Its transaction goes on: the slot stays with us until it ends."""
-        if self._closed or run.connection is None:
+        """Its transaction goes on: the slot stays with us until it ends. A statement that was refused on
+        its way to the engine fails the transaction, as one that the engine refuses does."""
+        if self._closed:
             slot.release()
-            return
-        if self.pinned is None:
+        elif self.pinned is not None:
+            self.pinned.slot = slot
+            if run.connection is None:
+                self.pinned.lost = "has failed: one of its statements did not reach the engine"
+        else:
             assert run.plan is not None
             assert run.target is not None
+            assert run.connection is not None
             self.pinned = Pinned(run.group, run.plan, run.target, run.trace, run.connection, slot)
-        else:
-            self.pinned.slot = slot
-        if not self._implicit:
-            limit = self.pinned.plan.idle_in_transaction_secs
-            if limit:
-                self._idle = self.pipeline.clock.call_later(limit, self._idled)
 
     def transaction_gone(self, error: Exception | None) -> None:
         """The engine has no transaction any more, and its slot is back: lost with the connection, or ended
@@ -134,7 +134,7 @@ class Talk(Conversation):
         if self.pinned is None:
             return
         if error is None:
-            self.pinned = None
+            self.pinned = self._begun = None
         else:
             self.pinned.lost = f"was lost at the engine: {error}"
 
@@ -248,6 +248,15 @@ class Talk(Conversation):
             if self.pinned is not None:
                 await self.finish(Statement(word, self.session.protocol.dialect), word)
 
+    def _begin_idling(self) -> None:
+        """Between two statements of a transaction, whatever became of the one before."""
+        pinned = self.pinned
+        if pinned is None or pinned.slot is None or self._implicit or self._closed:
+            return
+        limit = pinned.plan.idle_in_transaction_secs
+        if limit and self._idle is None:
+            self._idle = self.pipeline.clock.call_later(limit, self._idled)
+
     def _stop_idling(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
@@ -300,18 +309,25 @@ class Talk(Conversation):
             return
         self._closed = True
         self._stop_idling()
-        if self._current is not None:
-            await self._current.close()
-        pinned, self.pinned, self._begun = self.pinned, None, None
-        for _, connection in list(self._connections.values()):
+        try:
+            if self._current is not None:
+                await self._current.close()
+            await self._close_connections()
+        finally:
+            pinned, self.pinned, self._begun = self.pinned, None, None
+            if pinned is not None and pinned.slot is not None:
+                pinned.slot.release()
+            self.pipeline.left(self)
+
+    async def _close_connections(self) -> None:
+        while self._connections:
+            _, (_, connection) = self._connections.popitem()
             try:
                 await connection.close()
             except QueryFluxError as error:
                 log.warning("closing a connection of %s: %s", self.identity.user, error)
-        self._connections.clear()
-        if pinned is not None and pinned.slot is not None:
-            pinned.slot.release()
-        self.pipeline.left(self)
+            except Exception:
+                log.exception("closing a connection of %s failed", self.identity.user)
 
 
 def connection_capabilities(run: Run) -> frozenset[Capability]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from queryflux.admission.slots import Admission
@@ -26,6 +27,7 @@ from queryflux.pipeline.health import Health
 from queryflux.pipeline.run import Run
 from queryflux.pipeline.stages import STAGES, Stage
 from queryflux.results.answer import Shape
+from queryflux.routing.chain import NoGroup
 from queryflux.routing.request import RouteRequest
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Metrics
@@ -140,7 +142,7 @@ class QueryPipeline(Pipeline):
     async def describe(self, talk: Talk, statement: Statement) -> Shape:
         """The shape of a statement, from the engine it would go to; in its transaction, if one is open."""
         try:
-            target = talk.pinned.target if talk.pinned is not None else self.likely(talk, statement.text)
+            target = self._describer(talk, statement.text)
         except AccessDenied as error:
             await self._denied(talk, statement, error)
         if target is None:
@@ -161,6 +163,15 @@ class QueryPipeline(Pipeline):
             self.lost(target, error)
             talk.forget(target)
             raise
+
+    def _describer(self, talk: Talk, text: str) -> Cluster | None:
+        """The cluster that describes a statement. Raises as ``likely``; TransactionFailed."""
+        if talk.pinned is None:
+            return self.likely(talk, text)
+        talk.pinned.check()
+        with suppress(NoGroup):  # as in the stage ``route``
+            self.likely(talk, text)
+        return talk.pinned.target
 
     async def _denied(self, talk: Talk, statement: Statement, error: AccessDenied) -> NoReturn:
         """Its client will not run what it may not describe: the denial is recorded now."""

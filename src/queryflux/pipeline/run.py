@@ -106,6 +106,7 @@ class Run(Query):
         self._batches = False
         self._closing = False
         self._closed: asyncio.Future[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def stopped(self) -> bool:
@@ -123,7 +124,7 @@ class Run(Query):
         """Run stages until one has to wait, fails, or all are done. Never raises."""
         stages = self.talk.pipeline.stages
         try:
-            while self.stage < len(stages):
+            while self.stage < len(stages) and self._stop is None:
                 self.stage += 1
                 self._pending = stages[self.stage - 1](self)
                 if self._pending is not None:
@@ -229,8 +230,16 @@ class Run(Query):
     async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
         if self.state is not State.ENDED and self._stop is None:
             self._stop = reason
-            await self._interrupt()
+            self._stopping = asyncio.ensure_future(self._stop_and_end(reason))
         await self._shielded_end(reason, self.ended_error())
+
+    async def _stop_and_end(self, reason: EndReason) -> None:
+        """Whoever else wants its end waits for this: no slot returns before the engine has stopped."""
+        try:
+            await self._interrupt()
+        except Exception:
+            log.exception("query %s: interrupting it at %s failed", self.id, self.cluster)
+        await self.end(reason, self.ended_error())
 
     async def _interrupt(self) -> None:
         """Make whatever ``start`` or ``next`` waits for come back."""
@@ -250,7 +259,8 @@ class Run(Query):
         """End it even though the task that asks is being cancelled."""
         if self._stop is None:
             self._stop = reason
-        await asyncio.shield(asyncio.ensure_future(self.end(self._stop, error)))
+        ending = self._stopping or asyncio.ensure_future(self.end(self._stop, error))
+        await asyncio.shield(ending)
 
     async def end(self, reason: EndReason, error: Exception | None) -> None:
         """The one ending. A second caller waits for the first."""
@@ -298,12 +308,13 @@ class Run(Query):
             self.ticket.leave()
         if self.slot is not None:
             slot, self.slot = self.slot, None
-            connection = self.connection
+            pinned = self.talk.pinned
+            connection = self.connection or (pinned.connection if pinned is not None else None)
             if connection is not None and connection.transaction is not TransactionStatus.IDLE:
                 self.talk.keep(slot, self)
             else:
                 slot.release()
-                if self.talk.pinned is not None:
+                if pinned is not None:
                     self.talk.transaction_gone(error)
 
     def arm(self, seconds: float | None) -> None:

@@ -5,6 +5,7 @@ Adding a stage to the path of a query means adding a function here and its name 
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from queryflux.admission.slots import Slot
@@ -12,6 +13,7 @@ from queryflux.engines.port import Capability, EngineRequest
 from queryflux.model.errors import EngineUnavailable, NotSupported, StatementTooLarge
 from queryflux.model.statement import Parameter
 from queryflux.pipeline.state import Event
+from queryflux.routing.chain import NoGroup
 from queryflux.routing.request import RouteRequest
 from queryflux.sql.bind import bind
 from queryflux.sql.classify import classify
@@ -37,15 +39,16 @@ def accept(run: "Run") -> None:
 
 
 def route(run: "Run") -> None:
-    """The group: the one of the open transaction, else what the rules say."""
-    pinned = run.talk.pinned
+    """The group: the one of the open transaction, else what the rules say. What they deny is denied in a
+    transaction too."""
+    pinned, session = run.talk.pinned, run.session
+    request = RouteRequest(session.protocol, run.talk.identity, session, run.statement.text)
     if pinned is not None:
         run.group, run.target, run.trace = pinned.group, pinned.target, pinned.trace
+        with suppress(NoGroup):  # where a rule leads does not matter any more, that it denies does
+            run.generation.chain.route(request)
     else:
-        session = run.session
-        routed = run.generation.chain.route(
-            RouteRequest(session.protocol, run.talk.identity, session, run.statement.text)
-        )
+        routed = run.generation.chain.route(request)
         run.group, run.trace = routed.group, routed.trace
     run.plan = run.generation.groups[run.group]
     if run.plan.default_tags:
@@ -74,7 +77,11 @@ def admit(run: "Run") -> Awaitable[None] | None:
 
 async def _wait(run: "Run") -> None:
     assert run.ticket is not None
-    _admitted(run, await run.ticket.wait())
+    slot = await run.ticket.wait()
+    if run.stopped:
+        slot.release()
+        raise run.ended_error()
+    _admitted(run, slot)
 
 
 def _admitted(run: "Run", slot: Slot) -> None:
@@ -116,15 +123,24 @@ def execute(run: "Run") -> Awaitable[None]:
 async def _execute(run: "Run") -> None:
     assert run.target is not None
     talk = run.talk
+    _check_stopped(run)
     connection = run.connection = talk.connection_to(run.target)
     run.move(Event.RUN)
     try:
         await talk.before_statement(run, connection)
+        _check_stopped(run)  # a cancel has met the BEGIN at most
         run.answer = await connection.execute(request_for(run))
     except EngineUnavailable as error:
         await _elsewhere(run, error)
         return
-    run.move(Event.ANSWER)
+    if not run.stopped:
+        run.move(Event.ANSWER)
+
+
+def _check_stopped(run: "Run") -> None:
+    """Nothing of a query that was stopped may still reach an engine."""
+    if run.stopped:
+        raise run.ended_error()
 
 
 def request_for(run: "Run") -> EngineRequest:
@@ -141,10 +157,10 @@ def request_for(run: "Run") -> EngineRequest:
 async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
     """Nothing was started: the member is down, and another one may take the query."""
     assert run.target is not None
-    assert run.slot is not None
     run.talk.pipeline.lost(run.target, error)
     if run.talk.pinned is not None or run.stopped:
         raise error
+    assert run.slot is not None
     run.unreachable += (run.target.member.name,)
     run.talk.forget(run.target)
     run.slot.release()

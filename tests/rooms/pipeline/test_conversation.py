@@ -4,16 +4,21 @@ import asyncio
 
 import pytest
 
-from queryflux.engines.port import Capability, TransactionStatus
+from queryflux.config.routers import QueryRegexRouter, QueryRegexRule
+from queryflux.engines.port import Capability, EngineConnection, TransactionStatus
+from queryflux.model.endings import EndReason
 from queryflux.model.errors import (
+    AccessDenied,
     EngineConnectionLost,
     EngineError,
     InvalidRequest,
     NotSupported,
+    QueryCancelled,
     QueryFluxError,
     TransactionFailed,
 )
 from queryflux.pipeline.conversation import Talk
+from queryflux.pipeline.run import Run
 from queryflux.results.answer import Answer, Done
 from tests.kit.clock import settle
 from tests.kit.pipelines import bench, statement
@@ -269,3 +274,115 @@ async def test_savepoints_reach_an_engine_that_has_them() -> None:
     await say(talk, "ROLLBACK TO a")
     await say(talk, "COMMIT")
     assert engine.statements == ["BEGIN", "SAVEPOINT a", "ROLLBACK TO a", "COMMIT"]
+
+
+DENY_DROP = QueryRegexRouter(rules=(QueryRegexRule(regex="(?i)drop", action="deny"),))
+
+
+async def test_what_a_rule_denies_is_denied_in_a_transaction_too() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1, routers=(DENY_DROP,))
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    with pytest.raises(AccessDenied):
+        await say(talk, "DROP TABLE t")
+    with pytest.raises(AccessDenied):
+        await talk.describe(statement("DROP TABLE t"))
+    expect(talk, TransactionStatus.OPEN)
+    assert engine.statements == ["BEGIN", "SELECT 1"]
+    assert [record.reason for record in table.records[1:]] == [EndReason.DENIED] * 2
+    await say(talk, "COMMIT")
+    table.assert_idle()
+
+
+@pytest.mark.parametrize("refused", ["SELECT '" + "x" * 200 + "'", "DROP TABLE t"])
+async def test_a_transaction_idles_on_after_a_statement_that_was_refused_at_the_start(refused: str) -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1, max_statement_bytes=100, idle_in_transaction_secs=60, routers=(DENY_DROP,))
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    with pytest.raises(QueryFluxError):
+        await say(talk, refused)
+    assert table.members["scripted"].running == 1
+    await table.clock.advance(61)
+    await settle()
+    expect(talk, TransactionStatus.FAILED)
+    table.assert_idle()
+
+
+async def test_a_statement_refused_on_its_way_fails_the_transaction_and_keeps_its_slot() -> None:
+    engine = ScriptedEngine(dialect="duckdb")
+    table = bench(engine, limit=1, strict=True, idle_in_transaction_secs=60)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    with pytest.raises(QueryFluxError):
+        await say(talk, "SELECT ) FROM")
+    expect(talk, TransactionStatus.FAILED)
+    assert table.members["scripted"].running == 1
+    with pytest.raises(TransactionFailed):
+        await say(talk, "SELECT 2")
+    assert await say(talk, "COMMIT") == Done("ROLLBACK")
+    assert engine.open_connections == 0
+    table.assert_idle()
+
+
+async def test_a_cancel_while_the_engine_hears_begin_stops_the_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    begins, goes_on = asyncio.Event(), asyncio.Event()
+    before = talk.before_statement
+
+    async def slow(run: Run, connection: EngineConnection) -> None:
+        begins.set()
+        await goes_on.wait()
+        await before(run, connection)
+
+    monkeypatch.setattr(talk, "before_statement", slow)
+    query = talk.submit(statement("SELECT 1"))
+    running = asyncio.ensure_future(query.start())
+    await begins.wait()
+    await query.cancel()
+    goes_on.set()
+    with pytest.raises(QueryCancelled):
+        await running
+    assert "SELECT 1" not in engine.statements
+    await talk.close()
+    table.assert_idle()
+    assert engine.open_connections == 0
+
+
+async def test_whoever_wants_a_query_ended_waits_until_the_engine_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, stopped = asyncio.Event(), asyncio.Event()
+    engine = ScriptedEngine(script=lambda request: Step(gate=gate))
+    table = bench(engine, limit=1)
+    talk = table.talk()
+    query = talk.submit(statement())
+    running = asyncio.ensure_future(query.start())
+    await settle()
+    connection = engine.connections[0]
+    cancel = connection.cancel
+
+    async def slow() -> None:
+        await stopped.wait()
+        await cancel()
+
+    monkeypatch.setattr(connection, "cancel", slow)
+    first = asyncio.ensure_future(query.cancel())
+    await settle()
+    second = asyncio.ensure_future(talk.close())
+    await settle()
+    assert table.members["scripted"].running == 1
+    stopped.set()
+    with pytest.raises(QueryCancelled):
+        await running
+    await asyncio.gather(first, second)
+    table.assert_idle()
