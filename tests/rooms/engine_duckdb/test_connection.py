@@ -318,6 +318,25 @@ async def test_a_task_cancelled_twice_leaves_nothing(engine: DuckDbEngine, askin
     assert await asking.rows("SELECT 1") == [(1,)]
 
 
+@pytest.mark.parametrize("word", ["BEGIN", "COMMIT"])
+async def test_a_task_cancelled_while_a_transaction_begins_or_ends_leaves_none_open(
+    engine: DuckDbEngine, asking: Asking, word: str
+) -> None:
+    other = Asking(engine)
+    for turns in range(8):
+        if word == "COMMIT":
+            await asking.done("BEGIN")
+        waiting = asyncio.create_task(asking.done(word))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        if status(asking) is not TransactionStatus.IDLE:
+            await asking.done("ROLLBACK")
+        await other.done("BEGIN")  # on the lane that came back: DuckDB refuses a second one inside the first
+        await other.done("ROLLBACK")
+
+
 async def test_a_client_that_leaves_mid_stream(engine: DuckDbEngine, asking: Asking) -> None:
     answer = await asking.answer(ENDLESS)
     assert isinstance(answer, Batches)

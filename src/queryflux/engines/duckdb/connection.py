@@ -168,25 +168,30 @@ class DuckDbConnection(EngineConnection):
 
     async def _begin(self, sql: str) -> None:
         running = self._start()
+        self._litter = True  # unless BEGIN is known to have come back, nobody else may get this lane
         try:
             await running.call(self._engine.worker.command, running.lane, sql)
         except BaseException:
             running.finish()
             raise
+        self._litter = False
         self._kept = running.lane
         self._status = TransactionStatus.OPEN
         running.finish()
 
     async def _end(self, sql: str) -> None:
         running = self._start()
+        ended = False
         try:
             await running.call(self._engine.worker.command, running.lane, sql)
+            ended = True
         finally:
             self._status = TransactionStatus.IDLE
             running.finish()
             if self._kept is not None and not self._has_session_state:
                 lane, self._kept = self._kept, None
-                self._engine.lanes.put_back(lane)
+                # One of which it is not known that the transaction is over goes with its cursor.
+                (self._engine.lanes.put_back if ended else self._engine.lanes.discard)(lane)
 
     async def _leave_transaction(self) -> None:
         """The client has gone: what it left open is rolled back with the cursor."""

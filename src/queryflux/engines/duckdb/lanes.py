@@ -93,6 +93,8 @@ class Lanes:
 
     def put_back(self, lane: Lane) -> None:
         """It is as it was when it was taken, and nothing runs on it."""
+        if lane.ended is not None:
+            return
         if self.closed or len(self._parked) >= PARKED_LANES:
             self.discard(lane)
         else:
