@@ -211,3 +211,18 @@ async def test_a_pool_that_closes_while_one_is_opened(pool: Pool[Line], lines: L
         await opening
     assert lines.made[0].closed
     assert pool.count == 0
+
+
+async def test_what_was_acquired_for_somebody_who_has_gone_comes_back(pool: Pool[Line], lines: Lines) -> None:
+    done = asyncio.create_task(pool.acquire(()))
+    await asyncio.sleep(0)
+    pool.keep(done)
+    line = await pool.acquire(())
+    assert lines.made == [line]
+    lines.gate.clear()
+    opening = asyncio.create_task(pool.acquire(()))
+    await asyncio.sleep(0)
+    pool.keep(opening)
+    await asyncio.gather(opening, return_exceptions=True)
+    pool.give(line)
+    assert (pool.count, pool.idle) == (1, 1)

@@ -191,12 +191,16 @@ class ArrowSession:
             try:
                 lane = await run.acquiring
             except asyncio.CancelledError:
-                if run.cancelled:
-                    raise QueryCancelled(_CANCELLED) from None
-                run.acquiring.cancel()
-                raise
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    self._lanes.pool.keep(run.acquiring)
+                    raise
+                raise QueryCancelled(_CANCELLED) from None
             finally:
                 run.acquiring = None
+            if run.cancelled:  # just as the lane came
+                self._lanes.pool.give(lane)
+                raise QueryCancelled(_CANCELLED)
         self._lane = run.lane = lane
         return lane
 

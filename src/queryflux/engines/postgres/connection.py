@@ -179,6 +179,9 @@ class PostgresConnection(EngineConnection):
                 await link.reset()
         except (QueryFluxError, OSError):
             link.broken = True
+        except BaseException:
+            link.broken = True  # an answer may still be on its way
+            raise
 
     async def _wait_for_link(self) -> ServerLink:
         task = asyncio.get_running_loop().create_task(self.engine.pool.acquire(self.settings))
@@ -188,7 +191,7 @@ class PostgresConnection(EngineConnection):
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
-                task.cancel()
+                self.engine.pool.keep(task)
                 raise
             raise QueryCancelled("The query was cancelled before it had a connection.") from None
         finally:

@@ -115,6 +115,13 @@ class Pool(Generic[L]):
             raise
         return link
 
+    def keep(self, acquired: "asyncio.Task[L]") -> None:
+        """Whoever wanted what this task acquires has gone: it stops, or what it has got comes back."""
+        if not acquired.done():
+            acquired.cancel()
+        elif not acquired.cancelled() and acquired.exception() is None:
+            self.give(acquired.result())
+
     def _check_open(self) -> None:
         if self._closed:
             raise EngineUnavailable(f"The cluster at {self._where} is being taken out of service")
