@@ -15,7 +15,7 @@ MEMORY_LIMIT_BYTES = 2 << 30
 """Address space of the child: a syntax tree takes some hundred times the bytes of its text."""
 MAX_REPLY_BYTES = 256 << 20
 _LENGTH = struct.Struct(">I")
-_COMMAND = ("-c", "from queryflux.sql.helper import serve; serve()")
+_COMMAND = ("-P", "-c", "from queryflux.sql.helper import serve; serve()")
 
 
 class HelperFailed(Exception):
