@@ -1,6 +1,9 @@
 """Starting a process: configuration, log, loop, and the roles it can have."""
 
 import logging
+import os
+import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,7 +44,21 @@ def serve_folder(directory: Path, host: str, wanted: Mapping[str, int | None]) -
 def serve(config: RootConfig, snapshot: Snapshot) -> int:
     """Serve until a signal ends it."""
     uvloop.run(_serve(config, snapshot))
+    _leave_threads_behind()
     return 0
+
+
+def _leave_threads_behind() -> None:
+    """End the process here if a thread is stuck in a library, for which the interpreter would wait: gRPC takes
+    two minutes to give up a client that has connected and says nothing."""
+    stuck = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if not stuck:
+        return
+    log.warning("leaving threads behind that did not end: %s", ", ".join(stuck))
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 async def _serve(config: RootConfig, snapshot: Snapshot) -> None:

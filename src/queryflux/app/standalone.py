@@ -17,6 +17,7 @@ from queryflux.auth.build import build_authenticator
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot
 from queryflux.history.memory import MemoryHistory
+from queryflux.model.errors import NotConfigured
 from queryflux.model.ids import QueryIds, new_process_tag
 from queryflux.pipeline.ending import Recorder
 from queryflux.pipeline.pipeline import QueryPipeline
@@ -53,9 +54,16 @@ class Standalone:
             snapshot, self.clock, untagged_metrics=process.metrics.tags_deny_list
         )
         self.doors: dict[str, Door] = {}
-        self.ops = OpsListener(process.admin_api, ops_app(self.pipeline.check_ready, self.exposition))
+        self.ops = OpsListener(process.admin_api, ops_app(self.check_ready, self.exposition))
+        self._open = False
         self._signalled = asyncio.Event()
         self._hurry = asyncio.Event()
+
+    def check_ready(self) -> None:
+        """Raises NotConfigured until every door is open, ShuttingDown once the drain has begun."""
+        self.pipeline.check_ready()
+        if not self._open:
+            raise NotConfigured("the doors are not open yet", hint="retry in a moment")
 
     def exposition(self) -> tuple[bytes, str]:
         """The metrics document, with the gauges as they are now."""
@@ -90,6 +98,7 @@ class Standalone:
                     await door.start()
                     self.doors[name] = door
                     log.info("%s listens on %s:%d", name, listener.host, door.port)
+            self._open = True
             log.info("operator port listens on %s:%d", self.config.queryflux.admin_api.host, self.ops.port)
         except BaseException:
             await self.close()

@@ -25,7 +25,7 @@ class ClientProtocol(StrEnum):
     @property
     def label(self) -> str:
         """The spelling used in metric labels and history records, e.g. ``TrinoHttp``."""
-        return self.value[0].upper() + self.value[1:]
+        return _LABELS[self]
 
 
 _DIALECTS = {
@@ -38,3 +38,5 @@ _DIALECTS = {
     ClientProtocol.SNOWFLAKE_SQL_API: "snowflake",
     ClientProtocol.MCP: "",
 }
+
+_LABELS = {protocol: protocol.value[0].upper() + protocol.value[1:] for protocol in ClientProtocol}

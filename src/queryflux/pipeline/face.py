@@ -39,6 +39,8 @@ class Query(ABC):
     id: str
     waiting: bool
     """True while it waits for room; a door that cannot block shows its client a queued state."""
+    waited: bool
+    """True if it had to wait, also when that is over."""
     engine_protocol: ClientProtocol | None
     """The protocol whose frames the chosen cluster's engine relays."""
     group: str

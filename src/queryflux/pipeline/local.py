@@ -30,6 +30,7 @@ class Control(Query):
         self._kind = kind
         self.id = ""
         self.waiting = False
+        self.waited = False
         self.engine_protocol = None
         self.group = ""
         self.cluster = ""
@@ -62,6 +63,7 @@ class MetadataRun(Query):
         self._answer: HeldTable | None = None
         self.id = ""
         self.waiting = False
+        self.waited = False
         self.engine_protocol = None
         self.group = group
         self.cluster = engine.name

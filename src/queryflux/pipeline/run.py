@@ -77,6 +77,7 @@ class Run(Query):
         self.session = talk.session
         self.tags = talk.session.tags
         self.waiting = False
+        self.waited = False
         self.group = ""
         self.cluster = ""
         self.engine_protocol = None
@@ -97,7 +98,8 @@ class Run(Query):
         self.sql = statement.text
         self.connection: EngineConnection | None = None
         self.answer: Answer | None = None
-        self.rows = 0
+        self.rows: int | None = None
+        self._counted = 0
         self.error: QueryFluxError | None = None
         self.stage = 0
         self._pending: Awaitable[None] | None = None
@@ -156,7 +158,7 @@ class Run(Query):
             await self.fail(self.error or self.ended_error())
         assert answer is not None
         if isinstance(answer, Done):
-            self.rows = answer.rows or 0
+            self.rows = answer.rows
             self._note_changed_tables()
             await self.end(EndReason.COMPLETED, None)
         else:
@@ -184,14 +186,14 @@ class Run(Query):
             await self.fail(self._internal(error))
         if part is not None:
             if self._batches:
-                self.rows += cast("pa.RecordBatch", part).num_rows
+                self._counted += cast("pa.RecordBatch", part).num_rows
             return part
         if self._stop is not None:
             await self.fail(self.ended_error())
         failure = None
         if not self._batches:
             frames = cast(Frames, answer)
-            self.rows, failure = frames.rows or 0, frames.failure
+            self.rows, failure = frames.rows, frames.failure
         await self.end(EndReason.COMPLETED if failure is None else EndReason.FAILED, failure)
         return None
 
@@ -338,7 +340,7 @@ class Run(Query):
             return
         ended = self._clock.monotonic()
         admitted = self.admitted_at
-        queued = (admitted if admitted is not None else ended) - self._received if self.waiting else 0.0
+        queued = (admitted if admitted is not None else ended) - self._received if self.waited else 0.0
         engine = self.target.engine if self.target is not None else None
         session, answer = self.session, self.answer
         record = QueryRecord(
@@ -360,7 +362,7 @@ class Run(Query):
             target_dialect=engine.dialect if engine is not None else "",
             translated_sql=self.sql if self.sql != self.statement.text else None,
             translation=self.translation,
-            rows_returned=self.rows if answer is not None else None,
+            rows_returned=self._counted if self._batches else self.rows,
             error_code=getattr(error, "code", None) if error is not None else None,
             error_message=str(error) if error is not None else None,
             query_tags=self.tags or None,

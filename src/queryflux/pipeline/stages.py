@@ -68,7 +68,7 @@ def admit(run: "Run") -> Awaitable[None] | None:
     if run.ticket.slot is not None:
         _admitted(run, run.ticket.slot)
         return None
-    run.waiting = True
+    run.waiting = run.waited = True
     run.move(Event.QUEUE)
     likely = run.generation.likely_engine(run.group)
     run.engine_protocol = likely.native_protocol if likely else None
@@ -86,6 +86,7 @@ async def _wait(run: "Run") -> None:
 
 def _admitted(run: "Run", slot: Slot) -> None:
     run.slot = slot
+    run.waiting = False
     run.move(Event.ADMIT)
     run.target = run.generation.clusters[slot.member.name]
     run.cluster = slot.member.name

@@ -257,7 +257,7 @@ class Exchange:
 
     @property
     def _waiting(self) -> bool:
-        return self._query.waiting and not self._query.cluster
+        return self._query.waiting
 
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
@@ -338,7 +338,7 @@ class Exchange:
             state,
             elapsed=int((now - self._created) * 1000),
             queued=int(((now if state == "QUEUED" else begun) - self._created) * 1000)
-            if self._query.waiting
+            if self._query.waited
             else 0,
             processed_rows=self._rows,
         )
