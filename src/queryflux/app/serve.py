@@ -49,9 +49,14 @@ def serve(config: RootConfig, snapshot: Snapshot) -> int:
 
 
 def _leave_threads_behind() -> None:
-    """End the process here if a thread is stuck in a library, for which the interpreter would wait: gRPC takes
-    two minutes to give up a client that has connected and says nothing."""
-    stuck = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    """End the process here if a thread is stuck in a library, for which the interpreter would wait: gRPC
+    takes two minutes to give up a client that has connected and says nothing."""
+    main = threading.main_thread()
+    stuck = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not main and not isinstance(thread, threading._DummyThread)
+    ]
     if not stuck:
         return
     log.warning("leaving threads behind that did not end: %s", ", ".join(stuck))
