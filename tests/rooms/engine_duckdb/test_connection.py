@@ -305,6 +305,16 @@ async def test_cancel_at_once(asking: Asking) -> None:
     assert await asking.rows("SELECT 1") == [(1,)]
 
 
+async def test_cancel_while_names_are_looked_up(engine: DuckDbEngine) -> None:
+    asking = Asking(engine, Session(ClientProtocol.MYSQL_WIRE, database="nowhere"))
+    waiting = asyncio.create_task(asking.rows(SLOW))
+    await asyncio.sleep(0)
+    await asking.connection.cancel()
+    with pytest.raises(QueryCancelled):
+        await waiting
+    assert engine.lanes.busy == 0
+
+
 async def test_a_task_cancelled_twice_leaves_nothing(engine: DuckDbEngine, asking: Asking) -> None:
     waiting = asyncio.create_task(asking.rows(SLOW))
     await at_work(engine)

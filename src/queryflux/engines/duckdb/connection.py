@@ -17,6 +17,7 @@ from queryflux.model.errors import (
     EngineConnectionLost,
     EngineUnavailable,
     InvalidRequest,
+    QueryCancelled,
     TransactionFailed,
 )
 from queryflux.results.answer import Answer, Done, EngineStats, Shape
@@ -35,6 +36,7 @@ class DuckDbConnection(EngineConnection):
         self._kept: Lane | None = None
         self._has_session_state = False
         self._litter = False
+        self._cancels = 0
         self._running: Running | None = None
         self._closed = False
 
@@ -49,7 +51,7 @@ class DuckDbConnection(EngineConnection):
             return await self._control(command)
         self._check_not_failed()
         began = self._engine.clock.monotonic()
-        target = await self._engine.namespaces.target(request.session)
+        target = await self._target(request)
         running = self._start()
         try:
             outcome: Outcome = await running.call(
@@ -72,7 +74,7 @@ class DuckDbConnection(EngineConnection):
         if control(request.sql) is not None:
             return Shape((), None)
         self._check_not_failed()
-        target = await self._engine.namespaces.target(request.session)
+        target = await self._target(request)
         running = self._start()
         try:
             return await running.call(self._engine.worker.describe, running.lane, request.sql, target)
@@ -83,6 +85,7 @@ class DuckDbConnection(EngineConnection):
             running.finish()
 
     async def cancel(self) -> None:
+        self._cancels += 1
         if self._running is not None:
             self._fail()
             await self._running.stop()
@@ -114,6 +117,16 @@ class DuckDbConnection(EngineConnection):
             raise TransactionFailed(
                 "the transaction has failed; nothing runs in it any more", hint="Send ROLLBACK first."
             )
+
+    async def _target(self, request: EngineRequest) -> str | None:
+        """Where its names are looked up, which may have to be asked. Raises QueryCancelled when ``cancel``
+        came meanwhile."""
+        cancels = self._cancels
+        target = await self._engine.namespaces.target(request.session)
+        if self._cancels != cancels:
+            raise QueryCancelled("the query was cancelled")
+        self._check_free()
+        return target
 
     def _start(self) -> Running:
         lane = self._kept or self._engine.lanes.take()
