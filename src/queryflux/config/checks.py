@@ -90,7 +90,7 @@ def check_routing(context: Context) -> None:
     if fallback:
         routing.group(("routingFallback",), fallback)
     elif not context.config.routers and context.config.cluster_groups:
-        message = "there are no routers and no fallback: every query will be refused"
+        message = "there are no routers and no fallback: queries go to the first group their user may use"
         context.reading.warn(("routingFallback",), message, "set routingFallback to a group")
 
 

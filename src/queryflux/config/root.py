@@ -26,7 +26,7 @@ class RootConfig(Struct, frozen=True, rename="camel", kw_only=True):
     routers: tuple[Router, ...] = ()
     """Rules that choose a group, in order."""
     routing_fallback: str = ""
-    """Group of queries that no rule matches; empty: they are refused."""
+    """Group of queries that no rule matches; empty, or not for the user: the first group that is."""
     translation: TranslationConfig = TranslationConfig()
     """How statements are translated."""
     catalog_provider: CatalogProvider = NullCatalog()
