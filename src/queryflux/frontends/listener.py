@@ -63,6 +63,7 @@ class Listener:
         self._refusals = TaskGroup(f"{name}/refused")
         self._server: asyncio.Server | None = None
         self._open = metrics.gauge("queryflux_connections", protocol=name)
+        self._accepted = metrics.counter("queryflux_connections_accepted_total", protocol=name)
         self._refused = metrics.counter("queryflux_connections_refused_total", protocol=name)
         self._port = 0
 
@@ -112,6 +113,7 @@ class Listener:
             else:
                 self._refusals.spawn("connection", self._turn_away(stream))
         else:
+            self._accepted.inc()
             self._tasks.spawn("connection", self._serve(stream))
 
     async def _serve(self, stream: ByteStream) -> None:
