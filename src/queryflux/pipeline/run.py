@@ -28,6 +28,7 @@ from queryflux.model.errors import (
     QueueFull,
     ShuttingDown,
 )
+from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Query
 from queryflux.pipeline.generation import Cluster, GroupPlan
@@ -69,46 +70,47 @@ def reason_of(error: BaseException) -> EndReason:
 class Run(Query):
     """A query on its way; ``talk`` is the conversation it belongs to."""
 
+    # What most queries never change stands here once, and not in each of them.
+    waiting = False
+    waited = False
+    group = ""
+    cluster = ""
+    engine_protocol: ClientProtocol | None = None
+    recorded = True
+    state = State.RECEIVED
+    admitted_at: float | None = None
+    plan: GroupPlan | None = None
+    target: Cluster | None = None
+    trace: Trace | None = None
+    ticket: Ticket | None = None
+    slot: Slot | None = None
+    unreachable: tuple[str, ...] = ()
+    translation: Translation | None = None
+    connection: EngineConnection | None = None
+    answer: Answer | None = None
+    rows: int | None = None
+    error: QueryFluxError | None = None
+    stage = 0
+    _counted = 0
+    _pending: Awaitable[None] | None = None
+    _timer: Timer | None = None
+    _stop: EndReason | None = None
+    _batches = False
+    _closing = False
+    _closed: asyncio.Future[None] | None = None
+    _stopping: asyncio.Task[None] | None = None
+
     def __init__(self, talk: "Talk", statement: Statement, query_id: str) -> None:
         self.talk = talk
         self.statement = statement
         self.id = query_id
         self.generation = talk.pipeline.generation
-        self.session = talk.session
-        self.tags = talk.session.tags
-        self.waiting = False
-        self.waited = False
-        self.group = ""
-        self.cluster = ""
-        self.engine_protocol = None
-        self.recorded = True
-        self.state = State.RECEIVED
-        clock = talk.pipeline.clock
-        self._clock = clock
+        self.session = session = talk.session
+        self.tags = session.tags
+        self.sql = statement.text
+        self._clock = clock = talk.pipeline.clock
         self.created_at = clock.now()
         self._received = clock.monotonic()
-        self.admitted_at: float | None = None
-        self.plan: GroupPlan | None = None
-        self.target: Cluster | None = None
-        self.trace: Trace | None = None
-        self.ticket: Ticket | None = None
-        self.slot: Slot | None = None
-        self.unreachable: tuple[str, ...] = ()
-        self.translation: Translation | None = None
-        self.sql = statement.text
-        self.connection: EngineConnection | None = None
-        self.answer: Answer | None = None
-        self.rows: int | None = None
-        self._counted = 0
-        self.error: QueryFluxError | None = None
-        self.stage = 0
-        self._pending: Awaitable[None] | None = None
-        self._timer: Timer | None = None
-        self._stop: EndReason | None = None
-        self._batches = False
-        self._closing = False
-        self._closed: asyncio.Future[None] | None = None
-        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def stopped(self) -> bool:
