@@ -1,6 +1,7 @@
 """One catalog in memory: an SQLite database whose tables are made when a query first reads them.
 
-A store is used by one thread at a time. A query may take ``DEADLINE_SECS`` and return ``MAX_ROWS`` rows.
+A store is used by one thread at a time. A query may take ``DEADLINE_SECS`` and return ``MAX_ROWS`` rows of
+``MAX_ANSWER_BYTES`` of text.
 """
 
 import sqlite3
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 DEADLINE_SECS = 10.0
 MAX_ROWS = 1_000_000
-MAX_VALUE_BYTES = 16 << 20
+MAX_VALUE_BYTES = 4 << 20
+MAX_ANSWER_BYTES = 128 << 20
+_ROWS_AT_ONCE = 16
 _OPCODES_BETWEEN_CHECKS = 20_000
 _AFFINITIES = {"text": "TEXT", "float8": "REAL"}
 
@@ -118,11 +121,9 @@ class CatalogStore:
         values += [None] * (len(query.parameter_types) - len(values))
         try:
             cursor = self._database.execute(query.sql, values)
-            rows = cursor.fetchmany(MAX_ROWS + 1)
+            rows = _fetched(cursor)
         except sqlite3.Error as error:
             raise _refused(error) from error
-        if len(rows) > MAX_ROWS:
-            raise EngineError("The catalog query returns too many rows.", kind=EngineErrorKind.RESOURCES)
         names = [column[0] for column in cursor.description or ()]
         return arrow_table(_columns(query, names), rows)
 
@@ -151,6 +152,19 @@ def _source(listing: Listing, values: SessionValues) -> Source:
     if values.dialect == "mysql":
         return MysqlCatalog(listing, values)
     return TrinoCatalog(listing, values)
+
+
+def _fetched(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+    """All rows. Raises EngineError when they are too many or too large, sqlite3.Error."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    while some := cursor.fetchmany(_ROWS_AT_ONCE):
+        rows += some
+        size += sum(len(value) for row in some for value in row if isinstance(value, str | bytes))
+        if len(rows) > MAX_ROWS or size > MAX_ANSWER_BYTES:
+            what = "too many rows" if len(rows) > MAX_ROWS else "too much text"
+            raise EngineError(f"The catalog query returns {what}.", kind=EngineErrorKind.RESOURCES)
+    return rows
 
 
 def _refused(error: sqlite3.Error) -> EngineError:

@@ -353,6 +353,12 @@ async def test_a_query_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -
     assert raised.value.kind is EngineErrorKind.RESOURCES
 
 
+async def test_an_answer_of_too_much_text_is_refused_and_not_gathered() -> None:
+    with pytest.raises(EngineError) as raised:
+        await postgres().ask("select hex(zeroblob(1000000)) from pg_attribute, pg_attribute as other")
+    assert raised.value.kind is EngineErrorKind.RESOURCES
+
+
 @pytest.mark.parametrize("turns", [1, 2, 3, 5, 50])
 async def test_cancelling_stops_the_query(turns: int) -> None:
     client = postgres()
