@@ -94,12 +94,19 @@ class TrinoClient(Client):
         self.http.request(method, path, body, self.headers)
         response = self.http.getresponse()
         content = response.read()
+        if started := response.headers.get("X-Trino-Started-Transaction-Id"):
+            self.headers["X-Trino-Transaction-Id"] = started
         if response.status >= 400:
             text = content.decode()
             with contextlib.suppress(ValueError):
                 text = json.loads(text)["error"]["message"]
             raise Refusal(str(response.status), text)
         return dict(json.loads(content)) if content else {}
+
+    def begin(self) -> None:
+        """Begin a transaction, which all that follows belongs to."""
+        self.headers["X-Trino-Transaction-Id"] = "NONE"
+        self.ask("START TRANSACTION")
 
     def submit(self, sql: str | bytes) -> dict[str, Any]:
         """POST a statement; its first page."""
@@ -227,10 +234,11 @@ def _connect_state(message: str) -> str:
 
 
 class MysqlClient(Client):
-    """PyMySQL in autocommit."""
+    """PyMySQL; ``number`` is what KILL calls the connection by."""
 
     def __init__(self, connection: "pymysql.Connection[Any]") -> None:
         self.connection = connection
+        self.number = int(vars(connection)["server_thread_id"][0])
 
     def ask(self, sql: str) -> list[Row]:
         try:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from tests.kit.serving import Serving
 
+KEPT = {"mysql-rows": 2, "trino-http": 1}
+"""Threads that a door starts when it first needs them and keeps: their name, and how many at most."""
+
 
 @dataclass
 class Held:
@@ -32,9 +35,13 @@ class Held:
         for name in ("queries", "slots", "waiting", "conversations", *(["sockets"] if sockets else [])):
             if (extra := getattr(self, name) - getattr(before, name)) > 0:
                 more[name] = extra
-        for name in ("tasks", "threads"):
-            if extra := getattr(self, name) - getattr(before, name):
-                more[name] = dict(extra)
+        if extra := self.tasks - before.tasks:
+            more["tasks"] = dict(extra)
+        threads = self.threads - before.threads
+        if extra := Counter(
+            {name: n for name, n in threads.items() if self.threads[name] > KEPT.get(name, 0)}
+        ):
+            more["threads"] = dict(extra)
         return more
 
 

@@ -1,0 +1,286 @@
+"""The end of a process: SIGTERM, what goes on, and a second signal."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.doors import DOORS, HOST, Door, Refusal, TrinoClient, every_door
+from tests.kit.raw import RawConnection, mysql_command, mysql_login, postgres_message, postgres_startup
+
+pytest.importorskip("duckdb", reason="DuckDB is not installed")
+
+TRINO, POSTGRES, MYSQL, FLIGHT = DOORS
+ENDLESS = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE x + y = -7"
+SOME_SECONDS = "SELECT count(*) FROM range({n}) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
+YAML = """
+queryflux:
+  frontends:
+    trinoHttp: {host: 127.0.0.1, port: 0}
+    postgresWire: {host: 127.0.0.1, port: 0}
+    mysqlWire: {host: 127.0.0.1, port: 0}
+    flightSql: {host: 127.0.0.1, port: 0}
+  adminApi: {host: 127.0.0.1, port: 0}
+  shutdownDrainTimeoutSecs: DRAIN
+  logging: {format: json}
+clusters:
+  duck: {engine: duckDb, threads: 1}
+clusterGroups:
+  main: {members: [duck]}
+routingFallback: main
+"""
+_LISTENS = re.compile(r"(\w+|operator port) listens on [\d.]+:(\d+)")
+
+
+class Process:
+    """``queryflux serve -c FILE`` as a process of its own."""
+
+    def __init__(self, folder: Path, drain_secs: float) -> None:
+        path = folder / "queryflux.yaml"
+        path.write_text(YAML.replace("DRAIN", str(drain_secs)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines: list[str] = []
+        self._ports: dict[str, int] = {}
+        self._reader = threading.Thread(target=self._read, name="log reader")
+        self._reader.start()
+        self.until(lambda: "operator port" in self._ports)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line)
+            if found := _LISTENS.search(line):
+                self._ports[found[1]] = int(found[2])
+
+    def port(self, door: str) -> int:
+        return self._ports[door]
+
+    def until(self, what: Any, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert self._process.poll() is None or what(), "".join(self.lines)
+            assert time.monotonic() < deadline, "".join(self.lines)
+            time.sleep(0.01)
+
+    def signal(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def ready(self) -> tuple[int, dict[str, Any]]:
+        """Status and document of /readyz."""
+        url = f"http://{HOST}:{self.port('operator port')}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def running(self) -> int:
+        """Running queries, as /metrics tells."""
+        url = f"http://{HOST}:{self.port('operator port')}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            text = response.read().decode()
+        found = re.findall(r"^queryflux_running_queries\{.*\} (\S+)$", text, re.M)
+        return int(sum(float(value) for value in found))
+
+    def wait(self, seconds: float = 20) -> int:
+        """Its exit status."""
+        status = self._process.wait(seconds)
+        self._reader.join(10)
+        return status
+
+    def queries(self) -> list[dict[str, Any]]:
+        """The log lines of queries."""
+        lines = (json.loads(line) for line in self.lines if line.startswith("{"))
+        return [line for line in lines if "reason" in line]
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(10)
+        self._reader.join(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Process]:
+    made = Process(tmp_path, getattr(request, "param", 30))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+class Asked:
+    """A query in a thread of its own."""
+
+    def __init__(self, process: Process, door: Door, sql: str) -> None:
+        self.rows: list[tuple[Any, ...]] | None = None
+        self.refusal: Exception | None = None
+        self._client = door.connect(process.port(door.name))
+        self._thread = threading.Thread(target=self._run, args=(sql,))
+        self._thread.start()
+        process.until(lambda: process.running() == 1)
+
+    def _run(self, sql: str) -> None:
+        try:
+            self.rows = self._client.ask(sql)
+        except Exception as error:
+            self.refusal = error
+
+    def wait(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        self._client.close()
+
+
+@every_door
+def test_running_queries_finish_and_new_ones_are_refused(process: Process, door: Door) -> None:
+    assert process.ready()[0] == 200
+    asked = Asked(process, door, SOME_SECONDS.format(n=1_500_000))
+    idle = [other.connect(process.port(other.name)) for other in DOORS]
+    for client in idle:
+        client.ask("SELECT 1 AS x")
+    process.signal()
+    process.until(lambda: process.ready()[0] == 503)
+    assert process.ready()[1]["code"] == "SHUTTING_DOWN"
+    assert process.running() == 1
+    for other, client in zip(DOORS, idle, strict=True):
+        with pytest.raises(Refusal) as raised:
+            client.ask("SELECT 1 AS x")
+        assert raised.value.code in {other.codes["SHUTTING_DOWN"], "57P01", "2013", "2006"}, other.name
+        client.close()
+        with pytest.raises((Refusal, OSError)):
+            other.ask(process.port(other.name), "SELECT 1 AS x")
+    asked.wait()
+    assert asked.rows == [(0,)]
+    assert process.wait() == 0
+    assert [line["reason"] for line in process.queries() if line.get("rows") == 1][-1] == "completed"
+
+
+@pytest.mark.parametrize("process", [0.5], indirect=True)
+@every_door
+def test_what_is_left_after_the_drain_is_ended(process: Process, door: Door) -> None:
+    asked = Asked(process, door, ENDLESS)
+    process.signal()
+    asked.wait()
+    assert asked.refusal is not None
+    assert process.wait() == 0
+    assert [line["reason"] for line in process.queries()] == ["shutdown"]
+
+
+@every_door
+def test_a_second_signal_ends_everything_at_once(process: Process, door: Door) -> None:
+    asked = Asked(process, door, ENDLESS)
+    process.signal()
+    process.until(lambda: process.ready()[0] == 503)
+    process.signal()
+    asked.wait()
+    assert isinstance(asked.refusal, Refusal | OSError)
+    assert process.wait() == 0
+    assert [line["reason"] for line in process.queries()] == ["shutdown"]
+
+
+def test_without_anything_to_do_it_ends_at_once(process: Process) -> None:
+    """Clients that are connected and do nothing, or say nothing, do not hold it up."""
+    clients = [door.connect(process.port(door.name)) for door in DOORS]
+    for client in clients:
+        client.ask("SELECT 1 AS x")
+    silent = [RawConnection(process.port(door.name)) for door in DOORS]
+    process.signal()
+    assert process.wait(15) == 0
+    for raw in silent:
+        raw.rest()
+        raw.socket.close()
+    for client in clients:
+        client.close()
+    assert not any("Traceback" in line or '"level":"error"' in line for line in process.lines)
+
+
+# Results on their way.
+
+WIDE = "SELECT range AS x, repeat('y', 100) AS y FROM range({n})"
+
+
+def test_postgres_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+    """The engine is done long before the client has read everything."""
+    rows = 20_000
+    with RawConnection(process.port(POSTGRES.name)) as raw:
+        raw.send(postgres_startup("ann"))
+        raw.until(b"Z")
+        raw.send(postgres_message(b"Q", WIDE.format(n=rows).encode() + b"\0"))
+        assert raw.message()[0] == b"T"
+        process.signal()
+        process.until(lambda: process.ready()[0] == 503)
+        time.sleep(1)
+        kinds = [kind for kind, _ in raw.until(b"Z")]
+    assert kinds.count(b"D") == rows
+    assert process.wait() == 0
+
+
+def test_mysql_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+    rows = 20_000
+    with RawConnection(process.port(MYSQL.name)) as raw:
+        raw.packet()
+        raw.send(mysql_login("ann", b"", "caching_sha2_password"))
+        raw.packet()
+        raw.send(mysql_command(b"\x03" + WIDE.format(n=rows).encode()))
+        packets = [raw.packet()[1] for _ in range(3)]
+        process.signal()
+        process.until(lambda: process.ready()[0] == 503)
+        time.sleep(1)
+        while packets[-1][0] != 0xFE:
+            packets.append(raw.packet()[1])
+    assert len(packets) == 1 + 2 + rows + 1
+    assert process.wait() == 0
+
+
+def test_trino_pages_are_fetched_to_the_last(process: Process) -> None:
+    rows = 50_000
+    with TRINO.connect(process.port(TRINO.name)) as client:
+        assert isinstance(client, TrinoClient)
+        page = client.submit(WIDE.format(n=rows))
+        process.signal()
+        process.until(lambda: process.ready()[0] == 503)
+        time.sleep(1)
+        assert len(client.finish(page)) == rows
+    assert process.wait() == 0
+
+
+def test_flight_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+    import pyarrow.flight as flight
+
+    from queryflux.wire.flight import messages as m
+
+    rows = 200_000
+    with flight.FlightClient(f"grpc://{HOST}:{process.port(FLIGHT.name)}") as client:
+        command = m.pack(m.CommandStatementQuery(WIDE.format(n=rows)))
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
+        reader = client.do_get(info.endpoints[0].ticket)
+        count = reader.read_chunk().data.num_rows
+        process.signal()
+        process.until(lambda: process.ready()[0] == 503)
+        time.sleep(1)
+        for chunk in reader:
+            count += chunk.data.num_rows
+    assert count == rows
+    assert process.wait() == 0
