@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from asyncio import StreamWriter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.kit.link import Link
@@ -31,6 +32,15 @@ class Cable:
     def cut(self) -> None:
         """Reset every connection now."""
         self.do(self.link.cut)
+
+    def cut_one(self, choose: Callable[[Sequence[StreamWriter]], StreamWriter]) -> None:
+        """Reset one connection, if there is any."""
+
+        def cut() -> None:
+            if writers := sorted(self.link._writers, key=id):
+                choose(writers).transport.abort()
+
+        self.do(cut)
 
 
 @contextmanager
