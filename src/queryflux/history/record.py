@@ -8,6 +8,8 @@ from msgspec import Struct
 from queryflux.model.endings import EndReason, QueryStatus
 
 PREVIEW_LENGTH = 500
+KEPT_LENGTH = 64 << 10
+"""Characters kept of a statement's text and of its translation."""
 
 
 class TranslationOutcome(Protocol):

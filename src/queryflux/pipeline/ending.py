@@ -14,6 +14,11 @@ SLOW_REASONS = {
 }
 
 
+MOST_TAGS = 1000
+OTHER = "(other)"
+"""Clients choose their tags: beyond so many different ones they are counted together."""
+
+
 class History(Protocol):
     """Where records go."""
 
@@ -35,7 +40,8 @@ class Recorder:
         self._history = history
         self._log = log
         self._metrics = metrics
-        self._children: dict[tuple[str, str, QueryStatus, str], tuple[Count, Histogram]] = {}
+        self._tags: dict[tuple[str, str, str], Count] = {}
+        self._children: dict[tuple[str, str, QueryStatus, str], tuple[Count, Histogram | None]] = {}
 
     def write(self, record: QueryRecord, unlabelled: frozenset[str]) -> None:
         """Record, log line and metrics of one query. ``unlabelled`` are tag keys that metrics leave out."""
@@ -52,7 +58,8 @@ class Recorder:
         if children is None:
             children = self._children[key] = self._make(*key)
         children[0].inc()
-        children[1].observe(record.execution_duration_ms / 1000)
+        if children[1] is not None:
+            children[1].observe(record.execution_duration_ms / 1000)
         if record.queue_duration_ms > 0:
             waited = self._metrics.histogram("queryflux_queue_duration_seconds", cluster_group=group)
             waited.observe(record.queue_duration_ms / 1000)
@@ -69,7 +76,9 @@ class Recorder:
                 "queryflux_translation_skipped_total", reason=record.translation.reason
             ).inc()
 
-    def _make(self, engine: str, group: str, status: QueryStatus, protocol: str) -> tuple[Count, Histogram]:
+    def _make(
+        self, engine: str, group: str, status: QueryStatus, protocol: str
+    ) -> tuple[Count, Histogram | None]:
         count = self._metrics.counter(
             "queryflux_queries_total",
             engine_type=engine,
@@ -77,6 +86,8 @@ class Recorder:
             status=status.value,
             protocol=protocol,
         )
+        if not engine:
+            return count, None  # it never came to an engine
         duration = self._metrics.histogram(
             "queryflux_query_duration_seconds", engine_type=engine, cluster_group=group
         )
@@ -84,10 +95,20 @@ class Recorder:
 
     def _count_tags(self, tags: Mapping[str, str | None], group: str, unlabelled: frozenset[str]) -> None:
         for key, value in tags.items():
-            if key not in unlabelled:
-                self._metrics.counter(
-                    "queryflux_query_tags_total", tag_key=key, tag_value=value or "", cluster_group=group
-                ).inc()
+            if key in unlabelled:
+                continue
+            labels = (key, value or "", group)
+            counter = self._tags.get(labels)
+            if counter is None:
+                if len(self._tags) >= MOST_TAGS:
+                    labels = (OTHER, OTHER, group)
+                counter = self._tags[labels] = self._metrics.counter(
+                    "queryflux_query_tags_total",
+                    tag_key=labels[0],
+                    tag_value=labels[1],
+                    cluster_group=group,
+                )
+            counter.inc()
 
 
 def line(record: QueryRecord) -> QueryLine:

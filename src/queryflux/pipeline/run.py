@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from queryflux.admission.slots import Slot, Ticket
 from queryflux.engines.port import EngineConnection, TransactionStatus
-from queryflux.history.record import QueryRecord
+from queryflux.history.record import KEPT_LENGTH, QueryRecord
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import (
     AccessDenied,
@@ -349,7 +349,7 @@ class Run(Query):
             proxy_query_id=self.id,
             frontend_protocol=session.protocol.label,
             username=self.talk.identity.user,
-            sql_text=self.statement.text,
+            sql_text=self.statement.text[:KEPT_LENGTH],
             status=reason.status,
             reason=reason,
             created_at=self.created_at,
@@ -362,7 +362,7 @@ class Run(Query):
             database=session.database,
             source_dialect=self.statement.dialect,
             target_dialect=engine.dialect if engine is not None else "",
-            translated_sql=self.sql if self.sql != self.statement.text else None,
+            translated_sql=self.sql[:KEPT_LENGTH] if self.sql != self.statement.text else None,
             translation=self.translation,
             rows_returned=self._counted if self._batches else self.rows,
             error_code=getattr(error, "code", None) if error is not None else None,

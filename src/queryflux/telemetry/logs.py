@@ -7,26 +7,37 @@ a pipe; ``flush`` writes what is left at the end.
 import functools
 import logging
 import re
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from queryflux.runtime.clock import Clock, Timer
+from queryflux.telemetry.writer import STDERR, LineWriter
 
 FLUSH_SECS = 0.2
 MAX_PENDING = 1_000
 
 
-def setup(style: str, level: str, stream: IO[str] | None = None) -> None:
-    """Send the root logger to ``stream`` (standard error) as ``console`` or ``json`` lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
+def setup(style: str, level: str, writer: LineWriter = STDERR) -> None:
+    """Send the root logger to ``writer`` as ``console`` or ``json`` lines."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [WriterHandler(style, writer)]
     root.setLevel(level.upper())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class WriterHandler(logging.Handler):
+    """Formats records and hands them to a LineWriter."""
+
+    def __init__(self, style: str, writer: LineWriter) -> None:
+        super().__init__()
+        self.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._writer.write(self.format(record) + "\n")
 
 
 def _stamp(seconds: float) -> str:
@@ -86,13 +97,13 @@ class QueryLog:
     """One line for each query that has ended."""
 
     def __init__(
-        self, style: str, clock: Clock, stream: IO[str] | None = None, *, enabled: bool = True
+        self, style: str, clock: Clock, writer: LineWriter = STDERR, *, enabled: bool = True
     ) -> None:
         """``enabled`` is False when the log's level is above info."""
         self._enabled = enabled
         self._line = _json_line if style == "json" else _console_line
         self._clock = clock
-        self._stream = stream or sys.stderr
+        self._writer = writer
         self._pending: list[Callable[[], QueryLine]] = []
         self._timer: Timer | None = None
 
@@ -113,8 +124,12 @@ class QueryLog:
             self._timer = None
         pending, self._pending = self._pending, []
         if pending:
-            self._stream.write("".join([self._line(make()) for make in pending]))
-            self._stream.flush()
+            self._writer.write("".join([self._line(make()) for make in pending]))
+
+    def close(self) -> None:
+        """Write what waits; returns when it is written, or after two seconds."""
+        self.flush()
+        self._writer.close()
 
 
 _encoder = msgspec.json.Encoder()

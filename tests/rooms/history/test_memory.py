@@ -52,3 +52,10 @@ def test_records_are_found_by_what_they_say() -> None:
 
 def test_the_preview_is_cut() -> None:
     assert len(record(1, sql_text="x" * 2000).sql_preview) == 500
+
+
+def test_large_texts_make_room_for_each_other() -> None:
+    history = MemoryHistory(1000, max_bytes=100_000)
+    for number in range(20):
+        history.add(record(number, sql_text="x" * 30_000))
+    assert [kept.proxy_query_id for kept in history.newest()] == ["q19", "q18", "q17"]
