@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from queryflux.config.listeners import Address
+from queryflux.frontends.listener import server_context
 from queryflux.model.errors import ConfigError, QueryFluxError
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class OpsListener:
 
     async def start(self) -> None:
         """Bind and serve. Raises ConfigError when the address cannot be had."""
+        if self._config.tls is not None:
+            server_context(self._config.tls)  # says what is wrong with the files; uvicorn would not
         listening = self._bind()
         self.port = listening.getsockname()[1]
         tls = self._config.tls

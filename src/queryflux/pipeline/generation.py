@@ -1,5 +1,7 @@
 """One compiled configuration. Immutable in what it decides; a query keeps the generation it started with."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,6 +10,8 @@ from queryflux.engines.port import Engine
 from queryflux.model.protocol import ClientProtocol
 from queryflux.routing.chain import RouterChain
 from queryflux.sql.translate import Translator
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -54,7 +58,9 @@ class Generation:
         return self.clusters[usable[0].name].engine if usable else None
 
     async def close(self) -> None:
-        """Close every engine, and what translation holds."""
-        for cluster in self.clusters.values():
-            await cluster.engine.close()
-        await self.translator.close()
+        """Close every engine, and what translation holds; one that fails does not keep the others open."""
+        closing = [cluster.engine.close() for cluster in self.clusters.values()]
+        outcomes = await asyncio.gather(*closing, self.translator.close(), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                log.error("closing an engine failed", exc_info=outcome)
