@@ -10,6 +10,7 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
+from queryflux.sql.clock import duckdb_calls, mysql_clock
 from queryflux.sql.naming import PARAMETER_PREFIX, postgres_names, trino_names
 
 Transform = Callable[[exp.Expr], exp.Expr]
@@ -206,7 +207,7 @@ def mysql_functions(root: exp.Expr) -> exp.Expr:
             ]
             node.replace(exp.Case(ifs=branches, default=exp.Literal.number(0)))
         elif name in ("USER", "SESSION_USER", "SYSTEM_USER") and not arguments:
-            node.replace(exp.var("CURRENT_USER"))
+            node.replace(exp.CurrentUser())
     return root
 
 
@@ -314,7 +315,7 @@ def portable_types(root: exp.Expr) -> exp.Expr:
 
 _FROM_POSTGRES = (parameters, postgres_names, escape_strings, portable_types, pattern_substrings)
 _FROM_TRINO = (parameters, trino_names)
-_FROM_MYSQL = (parameters, introduced_strings, unsized_casts, mysql_functions, rollups)
+_FROM_MYSQL = (parameters, introduced_strings, unsized_casts, mysql_functions, mysql_clock, rollups)
 
 FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
     ("postgres", "duckdb"): (
@@ -322,6 +323,7 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         bare_decimals(*_UNBOUNDED_SCALE),
         sized_casts,
         integer_division,
+        duckdb_calls,
     ),
     ("postgres", "trino"): (
         *_FROM_POSTGRES,
@@ -339,6 +341,7 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         sized_casts,
         integer_division,
         iso_weekdays,
+        duckdb_calls,
     ),
     ("trino", "postgres"): (
         *_FROM_TRINO,
@@ -347,7 +350,7 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         extracted_integers,
     ),
     ("trino", ""): _FROM_TRINO,
-    ("mysql", "duckdb"): (*_FROM_MYSQL, bare_decimals(10, 0), sized_casts, mysql_weekdays),
+    ("mysql", "duckdb"): (*_FROM_MYSQL, bare_decimals(10, 0), sized_casts, mysql_weekdays, duckdb_calls),
     ("mysql", "postgres"): (
         *_FROM_MYSQL,
         bare_decimals(10, 0),

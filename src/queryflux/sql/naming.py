@@ -37,11 +37,19 @@ def postgres_names(root: exp.Expr) -> exp.Expr:
     """Name what PostgreSQL would name ``count``, ``?column?`` and so on (its manual, 7.3.2)."""
     select = _first_select(root)
     if select is not None:
-        names = [_postgres_name(item) for item in select.expressions]
-        select.set(
-            "expressions", [_named(item, name) for item, name in zip(select.expressions, names, strict=True)]
-        )
+        _set_names(select, [_postgres_name(item) for item in select.expressions])
+    for source in root.find_all(exp.CTE, exp.Subquery):
+        if isinstance(source, exp.CTE) or isinstance(source.parent, exp.From | exp.Join):
+            inner = _first_select(source.this)
+            if inner is not None and not source.alias_column_names:
+                names = [_postgres_name(item) for item in inner.expressions]
+                _set_names(inner, ["" if name == "?column?" else name for name in names])
     return root
+
+
+def _set_names(select: exp.Select, names: list[str]) -> None:
+    items = [_named(item, name) for item, name in zip(select.expressions, names, strict=True)]
+    select.set("expressions", items)
 
 
 def trino_names(root: exp.Expr) -> exp.Expr:
@@ -141,6 +149,8 @@ def derived_name(item: exp.Expr) -> str:
         return "bool"
     if isinstance(item, exp.Anonymous):
         return item.name.lower()
+    if isinstance(item, exp.CurrentTimestamp) and item.meta.get("end", 0) - item.meta.get("start", 0) == 2:
+        return "now"  # the parser knows it from CURRENT_TIMESTAMP only by its length
     if isinstance(item, exp.Func) and not isinstance(item, exp.Connector | exp.Binary):
         return _PG_FUNCTIONS.get(type(item)) or item.sql_name().lower()
     return ""
