@@ -158,11 +158,11 @@ class ScriptedConnection(EngineConnection):
 
     def _control(self, sql: str) -> Done | None:
         word = sql.split()[0].upper() if sql.split() else ""
-        if word not in {"BEGIN", "COMMIT", "ROLLBACK"} or " TO " in sql:
+        if word not in {"BEGIN", "START", "COMMIT", "ROLLBACK"} or " TO " in sql:
             if self._status is TransactionStatus.FAILED:
                 raise EngineError("the transaction has failed", sqlstate="25P02")
             return None
-        self._status = TransactionStatus.OPEN if word == "BEGIN" else TransactionStatus.IDLE
+        self._status = TransactionStatus.OPEN if word in {"BEGIN", "START"} else TransactionStatus.IDLE
         return Done(word)
 
     def _begin(self) -> None:

@@ -7,6 +7,7 @@ one and refuses writes, because it could not undo them.
 """
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -195,6 +196,11 @@ class Talk(Conversation):
             return self.pinned.connection.transaction
         return TransactionStatus.IDLE if self._begun is None else TransactionStatus.OPEN
 
+    @property
+    def holds(self) -> bool:
+        """A transaction is open that may still be committed."""
+        return self.pinned is not None and not self.pinned.lost
+
     async def begin(self, statement: Statement) -> Done:
         """BEGIN: remembered until there is something to do in it."""
         if self._begun is None and (self.pinned is None or self._implicit):
@@ -224,7 +230,13 @@ class Talk(Conversation):
         try:
             if not pinned.lost and pinned.connection.transaction is not TransactionStatus.IDLE:
                 await self._control(pinned.target, pinned.connection, statement)
-        finally:
+        except BaseException:
+            await self._unpin(pinned)
+            raise
+        if pinned.connection.transaction is TransactionStatus.OPEN and _CHAIN.search(statement.text):
+            self.pinned = pinned  # COMMIT AND CHAIN: the next one has begun
+            self._begin_idling()
+        else:
             await self._unpin(pinned)
         return Done("ROLLBACK" if failed else tag)
 
@@ -234,6 +246,7 @@ class Talk(Conversation):
             await pinned.connection.close()
         if pinned.slot is not None:
             pinned.slot.release()
+        self.pipeline.settled()
 
     async def begin_implicit(self) -> None:
         if self.transaction is TransactionStatus.IDLE:
@@ -246,12 +259,15 @@ class Talk(Conversation):
             self._implicit = False
             word = "ROLLBACK" if failed else "COMMIT"
             if self.pinned is not None:
+                lost = self.pinned.lost
                 await self.finish(Statement(word, self.session.protocol.dialect), word)
+                if lost and not failed:
+                    raise TransactionFailed(f"the transaction {lost}", hint="send the statements again")
 
     def _begin_idling(self) -> None:
         """Between two statements of a transaction, whatever became of the one before."""
         pinned = self.pinned
-        if pinned is None or pinned.slot is None or self._implicit or self._closed:
+        if pinned is None or pinned.slot is None or self._closed:
             return
         limit = pinned.plan.idle_in_transaction_secs
         if limit and self._idle is None:
@@ -277,6 +293,7 @@ class Talk(Conversation):
         finally:
             if pinned.slot is not None:
                 pinned.take().release()
+            self.pipeline.settled()
 
     # The rest of the face.
 
@@ -336,7 +353,22 @@ def connection_capabilities(run: Run) -> frozenset[Capability]:
     return run.target.engine.capabilities
 
 
+_MODE = re.compile(
+    r"\bisolation\s+level\s+(?:serializable|repeatable\s+read|read\s+committed|read\s+uncommitted)\b"
+    r"|\bread\s+(?:only|write)\b",
+    re.IGNORECASE,
+)
+_CHAIN = re.compile(r"\band\s+chain\b", re.IGNORECASE)
+
+
 def plain(statement: Statement) -> str:
-    """Transaction control without the options that only the client's dialect knows."""
+    """Transaction control as every engine with transactions knows it: the standard's modes are kept, what
+    only the client's dialect has is not. Raises NotSupported for AND CHAIN, which would open another at
+    once."""
     kind = classify(statement.text, statement.dialect).kind
-    return {StatementKind.BEGIN: "BEGIN", StatementKind.COMMIT: "COMMIT"}.get(kind, "ROLLBACK")
+    if kind is StatementKind.BEGIN:
+        modes = ", ".join(" ".join(mode.split()).upper() for mode in _MODE.findall(statement.text))
+        return f"START TRANSACTION {modes}" if modes else "BEGIN"
+    if _CHAIN.search(statement.text):
+        raise NotSupported("AND CHAIN is not supported on this cluster", hint="send BEGIN after COMMIT")
+    return "COMMIT" if kind is StatementKind.COMMIT else "ROLLBACK"

@@ -71,8 +71,8 @@ class QueryPipeline(Pipeline):
         self._talks: set[Talk] = set()
         self.active: Generation | None = None
         self._draining = False
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._less = asyncio.Event()
+        """A query or a transaction has ended."""
 
     # Configuration.
 
@@ -115,17 +115,20 @@ class QueryPipeline(Pipeline):
     def begun(self, run: Run) -> None:
         """A query exists."""
         self.running[run.id] = run
-        self._empty.clear()
 
     def ended(self, run: Run) -> None:
         """A query is no more."""
         self.running.pop(run.id, None)
-        if not self.running:
-            self._empty.set()
+        self._less.set()
+
+    def settled(self) -> None:
+        """A transaction is no more."""
+        self._less.set()
 
     def left(self, talk: Talk) -> None:
         """A client has gone."""
         self._talks.discard(talk)
+        self._less.set()
 
     def lost(self, cluster: Cluster, error: QueryFluxError) -> None:
         """A cluster could not be reached."""
@@ -167,6 +170,7 @@ class QueryPipeline(Pipeline):
     def _describer(self, talk: Talk, text: str) -> Cluster | None:
         """The cluster that describes a statement. Raises as ``likely``; TransactionFailed."""
         if talk.pinned is None:
+            self.check_ready()
             return self.likely(talk, text)
         talk.pinned.check()
         with suppress(NoGroup):  # as in the stage ``route``
@@ -186,11 +190,14 @@ class QueryPipeline(Pipeline):
         self._draining = True
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until every query has ended, at most so long. False when some are left."""
+        """Wait until every query and every transaction has ended, at most so long. False when some are
+        left."""
         self.begin_drain()
         try:
             async with asyncio.timeout(seconds):
-                await self._empty.wait()
+                while self.running or any(talk.holds for talk in self._talks):
+                    self._less.clear()
+                    await self._less.wait()
         except TimeoutError:
             return False
         return True

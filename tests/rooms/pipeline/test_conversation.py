@@ -62,7 +62,8 @@ async def test_a_transaction_keeps_its_slot_and_connection_to_its_end() -> None:
     await say(talk, "SELECT 1")
     await say(talk, "SELECT 2")
     assert table.members["scripted"].running == 1
-    assert engine.statements == ["BEGIN", "SELECT 1", "SELECT 2"]
+    assert engine.statements[0] == "START TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+    assert engine.statements[1:] == ["SELECT 1", "SELECT 2"]
     assert len(engine.connections) == 1
     waiting = table.talk().submit(statement("SELECT 3"))
     assert waiting.waiting
@@ -385,4 +386,48 @@ async def test_whoever_wants_a_query_ended_waits_until_the_engine_has_stopped(
     with pytest.raises(QueryCancelled):
         await running
     await asyncio.gather(first, second)
+    table.assert_idle()
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ("START TRANSACTION", "BEGIN"),
+        ("begin read only", "START TRANSACTION READ ONLY"),
+        (
+            "BEGIN ISOLATION  LEVEL SERIALIZABLE, READ ONLY",
+            "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
+        ),
+        ("BEGIN DEFERRABLE", "BEGIN"),
+    ],
+)
+async def test_the_standard_modes_of_a_transaction_reach_the_engine(said: str, heard: str) -> None:
+    engine = ScriptedEngine()
+    talk = bench(engine).talk()
+    await say(talk, said)
+    await say(talk, "SELECT 1")
+    assert engine.statements == [heard, "SELECT 1"]
+
+
+async def test_and_chain_is_refused_and_not_forgotten() -> None:
+    table = bench(ScriptedEngine())
+    talk = table.talk()
+    await say(talk, "BEGIN")
+    await say(talk, "SELECT 1")
+    with pytest.raises(NotSupported, match="AND CHAIN"):
+        await say(talk, "COMMIT AND CHAIN")
+    table.assert_idle()
+
+
+async def test_a_batch_that_never_ends_is_rolled_back_and_its_end_says_so() -> None:
+    engine = ScriptedEngine()
+    table = bench(engine, limit=1, idle_in_transaction_secs=60)
+    talk = table.talk()
+    await talk.begin_implicit()
+    await say(talk, "INSERT INTO t VALUES (1)")
+    await table.clock.advance(61)
+    table.assert_idle()
+    with pytest.raises(TransactionFailed, match="idle for longer than 60 s"):
+        await talk.sync()
+    await say(talk, "SELECT 1")
     table.assert_idle()
