@@ -28,5 +28,6 @@ def validate_file(path: Path, environ: Mapping[str, str], *, as_json: bool) -> t
         return json.dumps(document, indent=2), valid
     lines = [f"{path}: {render_problems([problem])}" for problem in problems]
     lines += [f"{path}: warning: {render_problems([warning])}" for warning in warnings]
-    lines.append(f"{path}: valid" if valid else f"{path}: {len(problems)} problems")
+    count = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
+    lines.append(f"{path}: valid" if valid else f"{path}: {count}")
     return "\n".join(lines), valid

@@ -38,24 +38,39 @@ class Context:
     """For the stored password of a static user."""
     file: Check
     """For a file that has to be readable."""
+    folder: Check
+    """For a folder that queries will need."""
+    key_pair: Callable[[str, str], tuple[str, str] | None]
+    """For a certificate's file and its key's: the key of the configuration to blame, and why; None: fine."""
 
     def names(self, section: str) -> dict[str, None]:
         """The names that a section of the file has, whether or not what they name could be read."""
+        return self.names_under((section,))
+
+    def names_under(self, base: Path) -> dict[str, None]:
+        """The names that a mapping of the file has."""
+        depth = len(base)
         return {
-            path[1]: None
+            name: None
             for path in self.reading.marks
-            if len(path) == 2 and path[0] == section and isinstance(path[1], str)
+            if len(path) == depth + 1 and path[:depth] == base and isinstance(name := path[depth], str)
         }
 
-    def readable(self, path: Path, name: str | None) -> None:
-        """Complain unless the file can be read."""
+    def readable(self, path: Path, name: str | None) -> bool:
+        """Whether the file can be read; complains when it cannot."""
         if name is not None and (reason := self.file(name)):
             self.reading.problem(path, f"cannot read {show(name, 200)}: {reason}")
+            return False
+        return True
 
 
 def check_groups(context: Context) -> None:
-    """Members exist, once each; names are usable."""
+    """There are groups; members exist, once each; names are usable."""
     clusters = context.names("clusters")
+    if not context.names("clusterGroups"):
+        context.reading.warn(
+            ("clusterGroups",), "there are no cluster groups: nothing can be queried", "add one"
+        )
     for section in ("clusters", "clusterGroups"):
         for name in context.names(section):
             _name(context, (section, name), name)
@@ -161,3 +176,31 @@ class _Routing:
     def _pattern(self, pattern: str, path: Path) -> None:
         if reason := self._context.regex(pattern):
             self._context.reading.problem(path, f"not a pattern: {reason}", "patterns are in RE2 syntax")
+
+
+def check_names_of_users(context: Context) -> None:
+    """With ``auth.provider: static``, access and routing name users and groups that somebody has."""
+    auth = context.config.auth
+    if auth.provider != "static":
+        return
+    users = context.names_under(("auth", "staticUsers", "users"))
+    groups = {group for user in auth.static_users.users.values() for group in user.groups}
+    for name, group in context.config.cluster_groups.items():
+        path: Path = ("clusterGroups", name, "authorization")
+        for index, user in enumerate(group.authorization.allow_users):
+            _known_user(context, context.reading.item_path((*path, "allowUsers"), index), user, users)
+        for index, wanted in enumerate(group.authorization.allow_groups):
+            if wanted not in groups:
+                here = context.reading.item_path((*path, "allowGroups"), index)
+                hint = one_of(wanted, sorted(groups), "groups")
+                context.reading.warn(here, f"no static user is in the group {show(wanted)}", hint)
+    for index, router in enumerate(context.config.routers):
+        here = context.reading.item_path(("routers",), index)
+        if isinstance(router, UserGroupRouter):
+            for user in router.user_to_group:
+                _known_user(context, (*here, "userToGroup", user), user, users)
+
+
+def _known_user(context: Context, path: Path, user: str, users: dict[str, None]) -> None:
+    if user not in users:
+        context.reading.warn(path, f"there is no static user {show(user)}", one_of(user, users, "users"))

@@ -10,6 +10,7 @@ import msgspec
 from queryflux.config.checks import Context
 from queryflux.config.clusters import ClusterConfig, EngineAuth
 from queryflux.config.problems import Path, one_of, show
+from queryflux.config.walk import file_key
 
 ANY_ENGINE = frozenset(("engine", "enabled", "maxRunningQueries", "queryAuth", "variants"))
 
@@ -101,7 +102,8 @@ class _Cluster:
         required, further = AUTH_KEYS[auth.type]
         given = _given(auth)
         for key in required:
-            if key not in given and not reading.is_broken((*path, key)):
+            written = ((*path, key), (*path, file_key(key)))
+            if key not in given and not any(reading.is_broken(place) for place in written):
                 reading.problem((*path, key), f"{auth.type} authentication needs {key}")
         for key in given.keys() - {"type", *required, *further}:
             reading.problem((*path, key), f"{auth.type} authentication has no {key}", "remove it")
@@ -148,6 +150,9 @@ class _Cluster:
             self._problem("dataPath", "dataPath and databasePath are both set", "keep one")
         if cluster.read_only and not cluster.database_path and not cluster.data_path:
             self._problem("readOnly", "a database in memory cannot be read-only", "set databasePath")
+        if cluster.data_path and (reason := self._context.folder(cluster.data_path)):
+            message = f"{show(cluster.data_path, 200)}: {reason}; until it is a folder, queries fail"
+            self._context.reading.warn((*self._path, "dataPath"), message)
         if cluster.memory_limit is not None and not _MEMORY.match(cluster.memory_limit):
             self._problem(
                 "memoryLimit", f"{show(cluster.memory_limit)} is not a size", "such as 4GB or 512MiB"

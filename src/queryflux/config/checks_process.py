@@ -6,7 +6,7 @@ from queryflux.config.listeners import Address
 from queryflux.config.problems import Path
 
 WILDCARDS = ("0.0.0.0", "::", "")
-_PASSWORD_DOORS = ("postgresWire", "mysqlWire")
+_POSTGRES = "postgresWire"
 
 
 def check_listeners(context: Context) -> None:
@@ -16,8 +16,7 @@ def check_listeners(context: Context) -> None:
     listeners: dict[Path, Address] = {}
     for name, door in process.frontends.named().items():
         path = (*base, name)
-        context.readable((*path, "tls", "certFile"), door.tls.cert_file if door.tls else None)
-        context.readable((*path, "tls", "keyFile"), door.tls.key_file if door.tls else None)
+        _tls(context, path, door)
         if not door.enabled:
             continue
         listeners[path] = door
@@ -25,12 +24,23 @@ def check_listeners(context: Context) -> None:
             context.reading.problem((*path, "port"), "is required", "0 takes any free port")
     admin: Path = ("queryflux", "adminApi")
     listeners[admin] = process.admin_api
-    if process.admin_api.tls is not None:
-        context.readable((*admin, "tls", "certFile"), process.admin_api.tls.cert_file)
-        context.readable((*admin, "tls", "keyFile"), process.admin_api.tls.key_file)
+    _tls(context, admin, process.admin_api)
     _ports(context, listeners)
     if len(listeners) == 1:
         context.reading.warn(base, "no door is open: nobody can send a query", "enable one")
+
+
+def _tls(context: Context, path: Path, listener: Address) -> None:
+    """Certificate and key can be read, and belong together."""
+    if listener.tls is None:
+        return
+    cert, key = listener.tls.cert_file, listener.tls.key_file
+    readable = [
+        context.readable((*path, "tls", name), file) for name, file in (("certFile", cert), ("keyFile", key))
+    ]
+    if all(readable) and (fault := context.key_pair(cert, key)):
+        name, reason = fault
+        context.reading.problem((*path, "tls", name), reason)
 
 
 def _ports(context: Context, listeners: dict[Path, Address]) -> None:
@@ -120,12 +130,9 @@ def stored_as(password: str) -> str:
     return "plain"
 
 
-_CANNOT = {
-    "bcrypt": ("a bcrypt hash", _PASSWORD_DOORS),
-    "scram": ("a SCRAM verifier", ("mysqlWire",)),
-    "cachingSha2": ("a caching_sha2 hash", ("postgresWire",)),
-}
-"""Doors at which a form of password can be checked only when the client sends it in clear."""
+_NO_SCRAM = {"bcrypt": "a bcrypt hash", "cachingSha2": "a caching_sha2 hash"}
+"""Forms that PostgreSQL clients can prove only by sending the password in clear. MySQL clients without TLS
+send it encrypted with the door's own key."""
 
 
 def _passwords(context: Context, auth: AuthConfig) -> None:
@@ -136,22 +143,22 @@ def _passwords(context: Context, auth: AuthConfig) -> None:
         if reason := context.password(stored) if stored else "a password must not be empty":
             context.reading.problem(path, reason, "queryflux hash-password makes one")
             continue
-        what, doors = _CANNOT.get(stored_as(stored), ("", ()))
-        blocked = [door for door in doors if door in clear]
-        if blocked:
-            _say_blocked(context, path, what, blocked)
+        what = _NO_SCRAM.get(stored_as(stored))
+        if what is not None and _POSTGRES in clear:
+            message = f"{what} can be checked at {_POSTGRES} only against a password sent in clear, "
+            message += f"and {_POSTGRES} has no TLS"
+            hint = "set tls there, use a SCRAM verifier, or set auth.allowPlaintextCredentials: true"
+            say = context.reading.warn if _some_door_takes(context, clear) else context.reading.problem
+            say(path, message, hint)
 
 
-def _say_blocked(context: Context, path: Path, what: str, doors: list[str]) -> None:
-    have = "has" if len(doors) == 1 else "have"
-    message = f"{what} can be checked at {' and '.join(doors)} only against a password sent in clear, "
-    message += f"and {' and '.join(doors)} {have} no TLS"
-    hint = "set tls there, use another form of password, or set auth.allowPlaintextCredentials: true"
-    # With bcrypt no door of these would ever let the user in; the other forms have one that does.
-    if what == _CANNOT["bcrypt"][0]:
-        context.reading.problem(path, message, hint)
-    else:
-        context.reading.warn(path, message, hint)
+def _some_door_takes(context: Context, clear: list[str]) -> bool:
+    """Whether a door is open at which a password of any form can be proved."""
+    doors = context.config.queryflux.frontends.named()
+    return any(
+        door.enabled and (name not in clear or name in ("mysqlWire", "trinoHttp"))
+        for name, door in doors.items()
+    )
 
 
 def _doors_in_clear(context: Context, auth: AuthConfig) -> list[str]:

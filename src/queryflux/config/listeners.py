@@ -79,14 +79,14 @@ class FrontendsConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class AdminApiConfig(Address, frozen=True, rename="camel", kw_only=True):
-    """The operator port: /health, /readyz and /metrics."""
+    """The operator port: /health, /readyz and /metrics, without credentials."""
 
     port: Port = 9000
     """TCP port; 0 takes any free one."""
     username: str = "admin"
-    """Name of the operator; the environment's QUERYFLUX_ADMIN_USER wins."""
+    """Name of the operator; no effect yet. The environment's QUERYFLUX_ADMIN_USER wins."""
     password: Secret = Secret("admin")
-    """The operator's password; the environment's QUERYFLUX_ADMIN_PASSWORD wins."""
+    """The operator's password; no effect yet. The environment's QUERYFLUX_ADMIN_PASSWORD wins."""
     cors_allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the admin API; empty: any."""
 

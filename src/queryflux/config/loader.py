@@ -1,6 +1,8 @@
 """From a file, or its bytes, to a checked configuration. The only place that looks at the environment."""
 
 import os
+import ssl
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from queryflux.config.checks import Check, Context, check_groups, check_routing
+from queryflux.config.checks import Check, Context, check_groups, check_names_of_users, check_routing
 from queryflux.config.checks_clusters import check_clusters
 from queryflux.config.checks_process import check_auth, check_listeners
 from queryflux.config.document import MAX_BYTES, parse, too_large
 from queryflux.config.hooks import decode_hook
 from queryflux.config.legacy import modernise
-from queryflux.config.problems import ConfigProblems, Problem, in_order
+from queryflux.config.problems import ConfigProblems, Problem, in_order, show
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot, snapshot_of
-from queryflux.config.unavailable import refuse_unavailable
+from queryflux.config.unavailable import refuse_unavailable, warn_of_unused
 from queryflux.config.walk import INVALID, Reading, TooManyProblems, type_of
 from queryflux.model.errors import ConfigError
 from queryflux.model.secret import Secret
@@ -25,6 +27,14 @@ from queryflux.model.secret import Secret
 ADMIN_USER = "QUERYFLUX_ADMIN_USER"
 ADMIN_PASSWORD = "QUERYFLUX_ADMIN_PASSWORD"  # noqa: S105
 INSTANCE_ID = "QUERYFLUX_INSTANCE_ID"
+CHECKS = (
+    check_listeners,
+    check_clusters,
+    check_groups,
+    check_routing,
+    check_auth,
+    check_names_of_users,
+)
 MAX_SECRET_BYTES = 1024 * 1024
 
 
@@ -72,9 +82,18 @@ def load_bytes(
         values = reading.read(modernise(tree, reading), _ROOT, ())
         values = {} if values is INVALID else values
         refuse_unavailable(values, reading)
+        warn_of_unused(reading, environ)
         config = _with_environment(to_config(values), environ)
-        context = Context(config, reading, check_regex or _fine, check_password or _fine, unreadable)
-        for check in (check_listeners, check_clusters, check_groups, check_routing, check_auth):
+        context = Context(
+            config,
+            reading,
+            check_regex or _fine,
+            check_password or _fine,
+            file=unreadable,
+            folder=no_folder,
+            key_pair=no_key_pair,
+        )
+        for check in CHECKS:
             check(context)
     except TooManyProblems:
         more = Problem(0, 0, "", "there is more; only the first problems are shown", "mend these first")
@@ -112,6 +131,43 @@ def unreadable(name: str) -> str | None:
     except ValueError as error:  # a NUL byte in the name
         return str(error)
     return None
+
+
+def no_folder(name: str) -> str | None:
+    """Why a name is not that of a folder; None when it is."""
+    try:
+        return None if stat.S_ISDIR(os.stat(name).st_mode) else "not a folder"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError as error:
+        return str(error)
+
+
+def no_key_pair(cert_file: str, key_file: str) -> tuple[str, str] | None:
+    """What is wrong with a server's certificate and key: the key of the configuration, and why."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "keyFile", f"the key does not belong to the certificate in {show(cert_file, 200)}"
+    except (OSError, ValueError):
+        pass
+    else:
+        return None
+    if not _has_certificate(cert_file):
+        return "certFile", f"{show(cert_file, 200)} holds no certificate that can be used (PEM)"
+    return (
+        "keyFile",
+        f"{show(key_file, 200)} holds no private key that can be used (PEM, without a passphrase)",
+    )
+
+
+def _has_certificate(name: str) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(name)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _with_environment(config: RootConfig, environ: Mapping[str, str]) -> RootConfig:

@@ -66,7 +66,7 @@ class ProcessConfig(Struct, frozen=True, rename="camel", kw_only=True):
     role: Literal["standalone", "controlPlane", "worker"] = "standalone"
     """What this process is in a fleet."""
     instance_id: str | None = None
-    """Id of this process; absent: a new one at each start. The environment's QUERYFLUX_INSTANCE_ID wins."""
+    """Id of this process; no effect yet. The environment's QUERYFLUX_INSTANCE_ID wins."""
     worker_name: str | None = None
     """A worker's name, the same after a restart; absent: the host's."""
     advertise_address: str | None = None

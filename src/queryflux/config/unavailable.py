@@ -8,6 +8,7 @@ One row for each feature: the places of its keys (``*`` stands for any name or p
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from queryflux.config.document import Mark
 from queryflux.config.problems import Path
 from queryflux.config.walk import Reading
 
@@ -83,6 +84,45 @@ UNAVAILABLE = (
     Feature("queryflux.coordination", (), "sharing capacity between processes"),
     Feature("queryflux.historyUplink", (DISABLED,), "sending history to a control plane"),
 )
+
+
+class Unused(NamedTuple):
+    """Settings that load and do nothing yet, because files and deployments carry them already."""
+
+    keys: tuple[str, ...]
+    variables: tuple[str, ...]
+    what: str
+
+
+UNUSED = (
+    Unused(
+        (
+            "queryflux.adminApi.username",
+            "queryflux.adminApi.password",
+            "queryflux.adminApi.passwordFile",
+        ),
+        ("QUERYFLUX_ADMIN_USER", "QUERYFLUX_ADMIN_PASSWORD"),
+        "adminApi credentials have no effect yet: "
+        "the operator port serves only /health, /readyz and /metrics, without credentials",
+    ),
+    Unused(
+        ("queryflux.instanceId",),
+        ("QUERYFLUX_INSTANCE_ID",),
+        "the instance id has no effect yet: each start makes a new one",
+    ),
+)
+
+
+def warn_of_unused(reading: Reading, environ: Mapping[str, str]) -> None:
+    """One warning for each row of UNUSED that the file or the environment sets."""
+    for row in UNUSED:
+        paths: list[Path] = [tuple(key.split(".")) for key in row.keys]
+        written = [path for path in paths if path in reading.marks]
+        variables = [name for name in row.variables if environ.get(name)]
+        if written:
+            reading.warn(written[0], row.what, "remove it")
+        elif variables:
+            reading.warn((), f"{' and '.join(variables)}: {row.what}", "unset it", Mark(0, 0))
 
 
 def refuse_unavailable(data: Mapping[str, Any], reading: Reading) -> None:

@@ -52,6 +52,14 @@ def test_every_problem_is_named_with_its_line_and_the_nearest_known_word(
     assert "members" in out
 
 
+def test_problems_are_counted(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["validate", "-c", str(bad)])
+    assert capsys.readouterr().out.endswith("problems\n")
+    good.write_text(GOOD.replace("duckDb", "duckDB"))
+    main(["validate", "-c", str(good)])
+    assert capsys.readouterr().out.endswith(": 1 problem\n")
+
+
 def test_problems_for_programs(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-c", str(bad), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from queryflux.config.loader import load_bytes
 from queryflux.config.problems import ConfigProblems
+from tests.kit.pki import Authority
 from tests.rooms.config.reading import SOUND, load, only, paths, problems, warnings
 
 CLUSTERS: list[tuple[str, str, str]] = [
@@ -180,34 +182,104 @@ SCRAM = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy"
 SHA2 = "$A$005$" + "s" * 63
 
 
-def test_a_bcrypt_user_needs_tls_at_the_doors_that_ask_for_passwords() -> None:
-    doors = DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }"
-    problem = only(doors + USER % (BCRYPT, ""))
+@pytest.mark.parametrize("stored", [BCRYPT, SHA2, "0x244124"])
+def test_what_cannot_do_scram_needs_tls_where_postgresql_is_the_only_door(stored: str) -> None:
+    problem = only(DOORS % "postgresWire: { port: 1 }" + USER % (stored, ""))
     assert problem.path == "auth.staticUsers.users.ada.password"
-    assert "postgresWire and mysqlWire have no TLS" in problem.message
-    assert BCRYPT not in problem.message
+    assert "postgresWire has no TLS" in problem.message
+    assert stored not in problem.message
+    # MySQL's clients encrypt it with the door's key: a user who can log in there is only warned.
+    both = DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }"
+    assert warnings(both + USER % (stored, "")) == [problem.path]
+    assert not warnings(DOORS % "mysqlWire: { port: 2 }" + USER % (stored, ""))
+
+
+def test_a_scram_verifier_does_at_both_password_doors() -> None:
+    assert not warnings(DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }" + USER % (SCRAM, ""))
 
 
 def test_a_bcrypt_user_is_let_through_where_nothing_is_sent_in_clear(tmp_path: Path) -> None:
-    pem = tmp_path / "pem"
-    pem.write_text("x")
-    tls = f"tls: {{ certFile: {pem}, keyFile: {pem} }}"
+    made = Authority(tmp_path).server()
+    tls = f"tls: {{ certFile: {made.cert_file}, keyFile: {made.key_file} }}"
     for doors in (
         f"postgresWire: {{ port: 1, {tls} }}",
         "postgresWire: { port: 1, enabled: false }, flightSql: { port: 2 }",
     ):
         assert load(DOORS % doors + USER % (BCRYPT, ""))
-    assert load(DOORS % "mysqlWire: { port: 1 }" + USER % (BCRYPT, ", allowPlaintextCredentials: true"))
+    assert load(DOORS % "postgresWire: { port: 1 }" + USER % (BCRYPT, ", allowPlaintextCredentials: true"))
 
 
-@pytest.mark.parametrize(
-    ("stored", "door"), [(SCRAM, "mysqlWire"), (SHA2, "postgresWire"), ("0x244124", "postgresWire")]
-)
-def test_a_form_that_one_door_cannot_check_gives_a_warning(stored: str, door: str) -> None:
-    doors = DOORS % "postgresWire: { port: 1 }, mysqlWire: { port: 2 }"
-    (warning,) = load(doors + USER % (stored, "")).warnings
-    assert warning.path == "auth.staticUsers.users.ada.password"
-    assert f"{door} has no TLS" in warning.message
+def test_a_key_belongs_to_its_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    made, other = authority.server(), authority.server(stem="other")
+    text = "queryflux: {{ frontends: {{ mysqlWire: {{ port: 1, tls: {{ certFile: {}, keyFile: {} }} }} }} }}"
+    assert not problems(text.format(made.cert_file, made.key_file))
+    mixed = only(text.format(made.cert_file, other.key_file))
+    assert mixed.path == "queryflux.frontends.mysqlWire.tls.keyFile"
+    assert "does not belong to the certificate" in mixed.message
+    no_key = only(text.format(made.cert_file, made.cert_file))
+    assert no_key.path.endswith("tls.keyFile")
+    assert "no private key" in no_key.message
+    no_certificate = only(text.format(made.key_file, made.key_file))
+    assert no_certificate.path.endswith("tls.certFile")
+    assert "no certificate" in no_certificate.message
+
+
+def test_a_key_with_a_passphrase_is_refused_and_asks_nobody(tmp_path: Path) -> None:
+    made = Authority(tmp_path).server()
+    key = serialization.load_pem_private_key(made.key_file.read_bytes(), None)
+    made.key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"sesame"),
+        )
+    )
+    tls = f"certFile: {made.cert_file}, keyFile: {made.key_file}"
+    text = f"queryflux: {{ adminApi: {{ tls: {{ {tls} }} }} }}"
+    assert "without a passphrase" in only(text).message
+
+
+def test_a_data_path_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    text = "clusters: {{ c: {{ engine: duckDb, dataPath: {} }} }}"
+    assert not warnings(text.format(tmp_path))
+    for name in (file, tmp_path / "none", '"a\\0b"'):
+        assert warnings(text.format(name)) == ["clusters.c.dataPath"]
+
+
+def test_nothing_to_query_is_told() -> None:
+    for text in ("", "queryflux: {}", "clusters: { d: { engine: duckDb } }"):
+        (warning,) = load(text).warnings
+        assert warning.path == "clusterGroups"
+        assert "nothing can be queried" in warning.message
+
+
+def test_access_and_routing_name_users_that_exist() -> None:
+    text = """
+clusters: { d: { engine: duckDb } }
+clusterGroups: { g: { members: [d], authorization: { allowGroups: [staff, shop], allowUsers: [ada, bob] } } }
+routers: [{ type: userGroup, userToGroup: { ada: g, adda: g } }]
+routingFallback: g
+"""
+    users = (
+        'auth: {{ provider: {}, staticUsers: {{ users: {{ ada: {{ password: "x", groups: [staff] }} }} }} }}'
+    )
+    door = "queryflux: { frontends: { trinoHttp: { enabled: false }, mysqlWire: { port: 1 } } }\n"
+    loaded = load(door + text + users.format("static"))
+    assert [(item.path, item.hint) for item in loaded.warnings] == [
+        ("clusterGroups.g.authorization.allowGroups[1]", "groups: staff"),
+        ("clusterGroups.g.authorization.allowUsers[1]", "users: ada"),
+        ("routers[0].userToGroup.adda", "did you mean ada?"),
+    ]
+    assert warnings(door + text + users.format("none")) == ["auth.staticUsers"]
+
+
+def test_a_password_file_that_is_not_there_is_one_problem() -> None:
+    auth = "{ type: basic, username: u, passwordFile: /no/such }"
+    found = only(f"clusters: {{ t: {{ engine: trino, endpoint: 'http://t:1', auth: {auth} }} }}")
+    assert found.path == "clusters.t.auth.passwordFile"
 
 
 def test_doors_whose_clients_send_passwords_in_clear_warn() -> None:

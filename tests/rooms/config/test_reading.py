@@ -254,6 +254,7 @@ def test_snake_case_is_read_with_one_warning_a_key() -> None:
         "queryflux.external_address",
         "queryflux.admin_api",
         "queryflux.adminApi.password_file",
+        "queryflux.adminApi.passwordFile",
         "cluster_groups",
         "clusterGroups.pool.max_running_queries",
         "routing_fallback",

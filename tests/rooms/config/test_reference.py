@@ -85,7 +85,8 @@ def test_the_schema_shows_no_default_of_a_secret() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_load_without_a_warning(path: Path) -> None:
     names = re.findall(r"\$\{(\w+)\}", path.read_text(encoding="utf-8"))
-    loaded = load_file(path, dict.fromkeys(names, "sesame"), None, _bad_password)
+    environ = dict.fromkeys(names, "sesame") | {"DATA_DIR": str(path.parent)}
+    loaded = load_file(path, environ, None, _bad_password)
     assert not loaded.warnings
     assert loaded.config.cluster_groups
 

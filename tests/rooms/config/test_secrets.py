@@ -5,7 +5,7 @@ import logging
 import msgspec
 import pytest
 
-from queryflux.config.hooks import decode_hook, encode_hook
+from queryflux.config.hooks import decode_hook
 from queryflux.config.problems import ConfigProblems, problems_json
 from queryflux.config.snapshot import revision_of
 from queryflux.model.secret import MASK, Secret
@@ -27,24 +27,19 @@ def test_no_way_of_looking_shows_a_secret(caplog: pytest.LogCaptureFixture) -> N
     loaded = load(TEXT)
     logging.getLogger("test").warning("%s %r %s", loaded, loaded.config, loaded.snapshot)
     shown = [repr(loaded), str(loaded.config), f"{loaded.snapshot}", caplog.text]
-    shown.append(msgspec.json.encode(loaded.config, enc_hook=encode_hook).decode())
-    shown.append(str(msgspec.to_builtins(loaded.snapshot, enc_hook=encode_hook)))
-    shown.append(msgspec.yaml.encode(loaded.config, enc_hook=encode_hook).decode())
     assert all(WORD not in text and MASK in text for text in shown)
 
 
-def test_an_encoder_without_the_hook_fails_rather_than_show() -> None:
+def test_an_encoder_fails_rather_than_show() -> None:
     with pytest.raises(TypeError):
         msgspec.json.encode(load(TEXT).config)
 
 
-def test_the_hooks_know_secrets_only() -> None:
+def test_the_hook_knows_secrets_only() -> None:
     assert decode_hook(Secret, "x") == Secret("x")
     for kind, value in ((Secret, 3), (Secret, None), (int, "x")):
         with pytest.raises(TypeError):
             decode_hook(kind, value)
-    with pytest.raises(TypeError):
-        encode_hook(object())
 
 
 def test_no_problem_shows_a_secret() -> None:

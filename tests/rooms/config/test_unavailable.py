@@ -146,3 +146,32 @@ def test_what_is_refused_is_told_beside_other_problems() -> None:
         "clusters.a.engine",
         "clusters.a.regoin",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "path", "what"),
+    [
+        (
+            "queryflux: { adminApi: { username: a, password: b } }",
+            {},
+            "queryflux.adminApi.username",
+            "operator",
+        ),
+        ("adminApi: { password: b }", {}, "queryflux.adminApi.password", "operator port"),
+        ("", {"QUERYFLUX_ADMIN_USER": "a", "QUERYFLUX_ADMIN_PASSWORD": "b"}, "", "ADMIN_USER and QUERYFLUX"),
+        ("queryflux: { instanceId: qf-0 }", {}, "queryflux.instanceId", "instance id"),
+        ("", {"QUERYFLUX_INSTANCE_ID": "qf-1"}, "", "QUERYFLUX_INSTANCE_ID"),
+    ],
+)
+def test_what_has_no_effect_yet_loads_with_one_warning(
+    text: str, environ: dict[str, str], path: str, what: str
+) -> None:
+    loaded = load(text, environ)
+    (warning,) = [item for item in loaded.warnings if "no effect yet" in item.message]
+    assert warning.path == path
+    assert what in warning.message
+
+
+def test_nothing_is_said_of_what_is_not_set() -> None:
+    found = load("queryflux: { adminApi: { port: 1 } }", {"QUERYFLUX_ADMIN_USER": ""}).warnings
+    assert not [item for item in found if "no effect" in item.message]
