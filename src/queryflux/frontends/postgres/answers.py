@@ -112,9 +112,9 @@ def suspended(frame: bytes) -> bool:
     return at == last and size - at == len(messages.PORTAL_SUSPENDED)
 
 
-def cut_rows(frames: bytes, limit: int) -> int:
-    """Where the messages end that hold the first ``limit`` rows: the offset after them."""
-    at, rows = 0, 0
+def cut_rows(frames: bytes, limit: int, start: int = 0) -> int:
+    """Where the messages end that hold the first ``limit`` rows from ``start`` on: the offset after them."""
+    at, rows = start, 0
     while at < len(frames) and rows < limit:
         rows += frames[at] == Back.DATA_ROW
         at += 1 + int.from_bytes(frames[at + 1 : at + 5])

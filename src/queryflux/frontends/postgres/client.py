@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from queryflux.engines.port import TransactionStatus
+from queryflux.frontends.postgres.budget import Budget
 from queryflux.frontends.postgres.commands import (
     Command,
     DeallocateCommand,
@@ -20,7 +21,7 @@ from queryflux.frontends.postgres.commands import (
     text_columns,
 )
 from queryflux.frontends.postgres.outbox import Outbox
-from queryflux.frontends.postgres.prepared import Prepared
+from queryflux.frontends.postgres.prepared import Statements
 from queryflux.frontends.postgres.settings import Settings
 from queryflux.frontends.tags import parse_tags
 from queryflux.model.endings import EndReason
@@ -67,7 +68,8 @@ class Client:
         self.settings = settings
         self.state = lifecycle.Session.READY
         self.query_id = ""
-        self.prepared: dict[str, Prepared] = {}
+        self.budget = Budget()
+        self.prepared = Statements(self.budget)
 
     # Replies.
 
@@ -178,8 +180,8 @@ class Client:
         if not name:
             self.prepared.clear()
             return Reply("DEALLOCATE ALL")
-        if self.prepared.pop(name, None) is None:
-            raise PostgresError(f'prepared statement "{name}" does not exist', "26000")
+        self.prepared.named(name)
+        self.prepared.discard(name)
         return Reply("DEALLOCATE")
 
     # COPY FROM STDIN.

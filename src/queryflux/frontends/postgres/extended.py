@@ -43,8 +43,6 @@ from queryflux.wire.postgres.errors import PostgresError
 from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery
 from queryflux.wire.postgres.types import BoundParameters, oid_of
 
-MAX_STATEMENTS = 10_000
-
 
 class Extended:
     """The extended protocol of one client. Methods raise QueryFluxError; the caller reports it and skips to
@@ -66,12 +64,9 @@ class Extended:
         """Parse."""
         client = self._client
         message = messages.parse(body)
-        known = client.prepared
-        if message.name and message.name in known:
-            raise PostgresError(f'prepared statement "{message.name}" already exists', "42P05")
-        if len(known) >= MAX_STATEMENTS and message.name not in known:
-            raise PostgresError(f"more than {MAX_STATEMENTS} prepared statements in one session", "53400")
-        known[message.name] = self._prepare(message.sql, message.oids)
+        if message.name:
+            client.prepared.check(message.name)
+        client.prepared.add(message.name, self._prepare(message.sql, message.oids), len(body))
         client.outbox.add(messages.PARSE_COMPLETE)
 
     def _prepare(self, sql: str, oids: tuple[int, ...]) -> Prepared:
@@ -97,22 +92,15 @@ class Extended:
         """Bind."""
         client = self._client
         message = messages.bind(body)
-        statement = self._statement(message.statement)
-        await self._portals.add(message.portal, Portal(statement, message))
+        statement = client.prepared.named(message.statement)
+        await self._portals.add(message.portal, Portal(statement, message), len(body))
         client.outbox.add(messages.BIND_COMPLETE)
-
-    def _statement(self, name: str) -> Prepared:
-        try:
-            return self._client.prepared[name]
-        except KeyError:
-            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
-            raise PostgresError(f"{shown} does not exist", "26000") from None
 
     async def describe(self, body: bytes) -> None:
         """Describe. That of a portal may wait for the message after it."""
         kind, name = messages.target(body)
         if kind == "S":
-            await self._describe_statement(self._statement(name))
+            await self._describe_statement(self._client.prepared.named(name))
             return
         if name and self._portals.get(name) is None and self._client.native():
             await self._describe_cursor(name)
@@ -152,7 +140,7 @@ class Extended:
         """Close; of something unknown too."""
         kind, name = messages.target(body)
         if kind == "S":
-            self._client.prepared.pop(name, None)
+            self._client.prepared.discard(name)
         else:
             await self._portals.remove(name)
         self._client.outbox.add(messages.CLOSE_COMPLETE)
@@ -174,7 +162,7 @@ class Extended:
 
     async def clear_unnamed(self) -> None:
         """A simple query comes: it drops the unnamed statement and portal, and runs alone."""
-        self._client.prepared.pop("", None)
+        self._client.prepared.discard("")
         await self._portals.remove("")
         await self._portals.make_way(None)
 
@@ -224,9 +212,11 @@ class Extended:
             outbox.add(messages.row_description(described.columns, codes))
 
     async def _shape(self, statement: Prepared) -> Described:
-        if statement.described is None:
-            statement.described = await self._look(statement)
-        return statement.described
+        described = statement.described
+        if described is None:
+            described = await self._look(statement)
+            self._client.prepared.describe(statement, described)
+        return described
 
     async def _look(self, statement: Prepared) -> Described:
         client = self._client
@@ -413,7 +403,7 @@ class Extended:
         client = self._client
         assert portal.query is not None
         client.query_id = portal.query.id
-        if portal.frames is not None:
+        if portal.held is not None:
             self._portals.from_memory(portal, limit)
         elif portal.rows is not None:
             await self._portals.make_way(portal)

@@ -1,7 +1,7 @@
 """The portals of one client.
 
 A conversation runs one query at a time. A portal that is suspended at its row limit when another statement
-comes is read to its end into memory first, HELD_BYTES at most.
+comes is read to its end into memory first, as far as the client's budget goes.
 """
 
 from typing import cast
@@ -9,14 +9,13 @@ from typing import cast
 from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import cut_rows
 from queryflux.frontends.postgres.client import Client
-from queryflux.frontends.postgres.prepared import Portal
+from queryflux.frontends.postgres.prepared import OVERHEAD, Portal
 from queryflux.model.endings import EndReason
-from queryflux.model.errors import NotSupported
+from queryflux.model.errors import QueryFluxError
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.errors import PostgresError
 
-HELD_BYTES = 64 * 1024 * 1024
-MAX_PORTALS = 1_000
+MAX_PORTALS = 256
 
 
 class Portals:
@@ -37,8 +36,9 @@ class Portals:
         """The portal, if there is one."""
         return self._open.get(name)
 
-    async def add(self, name: str, portal: Portal) -> None:
-        """Raises PostgresError for a name in use, or when there are too many."""
+    async def add(self, name: str, portal: Portal, size: int) -> None:
+        """Keep a portal whose message had ``size`` bytes. Raises PostgresError for a name in use, or when
+        there are too many or they hold too much."""
         old = self._open.get(name)
         if old is not None:
             if name:
@@ -46,7 +46,13 @@ class Portals:
             await self._drop(old)
         elif len(self._open) >= MAX_PORTALS:
             raise PostgresError(f"more than {MAX_PORTALS} portals in one session", "53400")
+        if name:
+            self._take(portal, size + len(portal.statement.sql) + OVERHEAD)
         self._open[name] = portal
+
+    def _take(self, portal: Portal, size: int) -> None:
+        self._client.budget.take(size)
+        portal.taken += size
 
     async def remove(self, name: str) -> None:
         """Drop a portal, if it is there."""
@@ -68,6 +74,8 @@ class Portals:
 
     async def _drop(self, portal: Portal) -> None:
         """End what a portal still runs. A client that has read enough ends its query well."""
+        self._client.budget.give_back(portal.taken)
+        portal.taken = 0
         if portal.rows is not None:
             await portal.rows.close()
         if portal.query is not None and not portal.finished:
@@ -77,42 +85,41 @@ class Portals:
     # One query at a time.
 
     async def make_way(self, portal: Portal | None) -> None:
-        """Read every other portal that is still running into memory. Raises NotSupported when that is too
-        much."""
-        for other in self._open.values():
-            if other is portal or not other.running or other.frames is not None:
+        """Read every other portal that is still running into memory. Raises PostgresError 53200 when that is
+        too much; the portal is then of no more use."""
+        for other in list(self._open.values()):
+            if other is portal or not other.running or other.held is not None:
                 continue
-            if not await self._hold(other):
+            try:
+                await self._hold(other)
+            except QueryFluxError:
                 await self._drop(other)
-                raise NotSupported(
-                    f"a portal with more than {HELD_BYTES // 2**20} MiB of rows to come is in the way",
-                    hint="fetch it to its end, or close it, before the next statement",
-                )
+                raise
 
-    async def _hold(self, portal: Portal) -> bool:
+    async def _hold(self, portal: Portal) -> None:
         if portal.rows is not None:
-            return await portal.rows.hold(HELD_BYTES)
+            await portal.rows.hold(lambda size: self._take(portal, size))
+            return
         query, native = portal.query, portal.native
         assert query is not None
         assert native is not None
         native.max_rows = 0
         native.sync = False
         frames: list[bytes] = []
-        size = 0
         while (frame := cast("bytes | None", await query.next())) is not None:
+            self._take(portal, len(frame))
             frames.append(frame)
-            size += len(frame)
-            if size > HELD_BYTES:
-                return False
-        portal.frames = frames
         portal.held = b"".join(frames)
-        return True
 
     def from_memory(self, portal: Portal, limit: int) -> None:
         """The next rows of a portal whose server has been read to the end."""
-        end = cut_rows(portal.held, limit) if limit else len(portal.held)
-        rows, portal.held = portal.held[:end], portal.held[end:]
-        self._client.outbox.add(rows)
-        portal.finished = not portal.held
-        if portal.held:
+        held = portal.held
+        assert held is not None
+        start = portal.held_at
+        end = portal.held_at = cut_rows(held, limit, start) if limit else len(held)
+        self._client.outbox.add(held if end - start == len(held) else held[start:end])
+        portal.finished = end == len(held)
+        if portal.finished:
+            portal.held = b""
+        else:
             self._client.outbox.add(messages.PORTAL_SUSPENDED)

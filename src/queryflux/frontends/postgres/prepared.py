@@ -1,12 +1,18 @@
 """Prepared statements and portals: what Parse and Bind leave behind (manual, "Extended Query")."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from queryflux.frontends.postgres.budget import Budget
 from queryflux.frontends.postgres.commands import Command, Reply
 from queryflux.frontends.postgres.rowstream import RowStream
 from queryflux.pipeline.face import Classification, Query
+from queryflux.wire.postgres.errors import PostgresError
 from queryflux.wire.postgres.messages import Bind, Column, described_oids
 from queryflux.wire.postgres.native import ExtendedQuery
+
+MAX_STATEMENTS = 4_096
+OVERHEAD = 1_024
+"""Bytes that a statement or portal takes besides what the client has sent, about."""
 
 
 @dataclass(slots=True)
@@ -18,11 +24,16 @@ class Described:
     columns: tuple[Column, ...] | None = None
     native: bytes | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes, about."""
+        return len(self.native or b"") + 256 * len(self.columns or ()) + 8 * len(self.oids)
+
 
 @dataclass(slots=True)
 class Prepared:
     """One prepared statement. ``classification`` is None for the plainest of queries and writes; ``empty``
-    for a text without a statement."""
+    for a text without a statement. ``taken`` is its share of the client's budget."""
 
     sql: str
     oids: tuple[int, ...]
@@ -30,6 +41,7 @@ class Prepared:
     command: Command | None = None
     empty: bool = False
     described: Described | None = None
+    taken: int = 0
 
     def parameter_oids(self) -> tuple[int, ...]:
         """The types of its parameters, as far as the client or Describe has told."""
@@ -42,11 +54,68 @@ class Prepared:
         )
 
 
+class Statements:
+    """The prepared statements of one client, by name; the unnamed one is replaced by each Parse."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._known: dict[str, Prepared] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def named(self, name: str) -> Prepared:
+        """Raises PostgresError 26000 for an unknown name."""
+        try:
+            return self._known[name]
+        except KeyError:
+            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
+            raise PostgresError(f"{shown} does not exist", "26000") from None
+
+    def check(self, name: str) -> None:
+        """Raises PostgresError for a name in use, or when there are too many."""
+        if name in self._known:
+            raise PostgresError(f'prepared statement "{name}" already exists', "42P05")
+        if len(self._known) >= MAX_STATEMENTS:
+            raise PostgresError(f"more than {MAX_STATEMENTS} prepared statements in one session", "53400")
+
+    def add(self, name: str, statement: Prepared, size: int) -> None:
+        """Keep a statement whose message had ``size`` bytes. Raises PostgresError 53200."""
+        if name:
+            self._budget.take(size + OVERHEAD)
+            statement.taken = size + OVERHEAD
+        self._known[name] = statement
+
+    def describe(self, statement: Prepared, described: Described) -> None:
+        """Remember the shape of a statement, if there is room for it."""
+        if statement.taken:
+            if not self._budget.fits(described.size):
+                return
+            self._budget.take(described.size)
+            statement.taken += described.size
+        statement.described = described
+
+    def discard(self, name: str) -> bool:
+        """Forget a statement. Whether there was one."""
+        statement = self._known.pop(name, None)
+        if statement is None:
+            return False
+        if statement.taken:
+            self._budget.give_back(statement.taken)
+            statement.taken = 0
+        return True
+
+    def clear(self) -> None:
+        """Forget them all."""
+        for name in list(self._known):
+            self.discard(name)
+
+
 @dataclass(slots=True)
 class Portal:
     """One portal. ``query`` and ``native`` are there once it has been executed; ``rows`` when its answer
-    comes in batches; ``reply`` when the door has answered it. ``frames`` are those a suspended relay was
-    made to give up early."""
+    comes in batches; ``reply`` when the door has answered it. ``held`` are the messages, from ``held_at`` on,
+    that a suspended relay was made to give up early. ``taken`` is its share of the client's budget."""
 
     statement: Prepared
     bound: Bind
@@ -55,10 +124,10 @@ class Portal:
     rows: RowStream | None = None
     reply: Reply | None = None
     replied: int = 0
-    frames: list[bytes] | None = None
-    held: bytes = b""
+    held: bytes | None = None
+    held_at: int = 0
     finished: bool = False
-    given: int = field(default=0)
+    taken: int = 0
 
     @property
     def running(self) -> bool:

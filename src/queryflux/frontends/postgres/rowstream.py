@@ -5,6 +5,7 @@ others and the engine makes the next batch. At most one batch is read ahead, and
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from queryflux.frontends.postgres.outbox import Bytes, Outbox
@@ -99,20 +100,19 @@ class RowStream:
             self._lane = LaneThread("postgres-rows")
         return await self._lane.run(self.encoder.encode, piece)
 
-    async def hold(self, limit: int) -> bool:
-        """Take what is left into memory, so that the conversation is free for another query. False when it
-        is more than ``limit`` bytes; the stream is then broken."""
+    async def hold(self, take: Callable[[int], None]) -> None:
+        """Take what is left into memory, so that the conversation is free for another query. ``take`` is told
+        of the bytes of each batch, and raises when it is too much; the stream is then broken."""
         if self._held is not None or self.finished:
-            return True
+            return
         held: list[Batch] = []
-        size = 0
+        if self._batch is not None:
+            take(self._batch.nbytes)
         while (batch := cast("Batch | None", await self.query.next())) is not None:
+            take(batch.nbytes)
             held.append(batch)
-            size += batch.nbytes
-            if size > limit:
-                return False
         self._held = held
-        return True
+        await self._free_lane()
 
     async def close(self) -> None:
         """Free the thread and what was read ahead; a query not read to its end is ended by its owner."""
@@ -121,8 +121,11 @@ class RowStream:
             if not ahead.done():
                 await self.query.close(EndReason.CLIENT_GONE)
             await asyncio.gather(ahead, return_exceptions=True)
+        await self._free_lane()
+        self._batch = None
+        self._held = None if self._held is None else []
+
+    async def _free_lane(self) -> None:
         lane, self._lane = self._lane, None
         if lane is not None:
             await lane.join()
-        self._batch = None
-        self._held = None if self._held is None else []
