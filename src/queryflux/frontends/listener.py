@@ -61,6 +61,7 @@ class Listener:
         self._refuse = refuse
         self._tasks = TaskGroup(name)
         self._refusals = TaskGroup(f"{name}/refused")
+        self._leaving: set[ByteStream] = set()
         self._server: asyncio.Server | None = None
         self._open = metrics.gauge("queryflux_connections", protocol=name)
         self._accepted = metrics.counter("queryflux_connections_accepted_total", protocol=name)
@@ -131,7 +132,7 @@ class Listener:
             raise
         finally:
             self._open.dec()
-            _close(stream)
+            self._close(stream)
 
     async def _turn_away(self, stream: ByteStream) -> None:
         try:
@@ -140,7 +141,16 @@ class Listener:
         except (ConnectionError, TimeoutError, ssl.SSLError, QueryFluxError) as error:
             log.debug("%s: refused connection from %s ended: %s", self.name, stream.peer, error)
         finally:
-            _close(stream)
+            self._close(stream)
+
+    def _close(self, stream: ByteStream) -> None:
+        stream.close()
+        self._leaving.add(stream)
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._abort, stream)
+
+    def _abort(self, stream: ByteStream) -> None:
+        self._leaving.discard(stream)
+        stream.abort()
 
     def stop_accepting(self) -> None:
         """Take no further connections; those that are open go on."""
@@ -149,12 +159,14 @@ class Listener:
             self._server = None
 
     async def close(self, grace: float = 0) -> None:
-        """Stop accepting, give open connections ``grace`` seconds to end by themselves, then cancel them.
-        No task or socket is left after it returns."""
+        """Stop accepting, give open connections ``grace`` seconds to end by themselves and to fetch what was
+        written to them, then cancel them. No task is left after it returns."""
         self.stop_accepting()
         try:
             async with asyncio.timeout(grace):
                 await self._tasks.wait()
+                for stream in list(self._leaving):
+                    await stream.wait_closed()
         except TimeoutError:
             log.debug("%s: %d connections are cut", self.name, len(self._tasks))
         await self._refusals.close()
@@ -169,11 +181,6 @@ def _keep_alive(listening: socket.socket) -> None:
         option = getattr(socket, name, None)
         if option is not None:
             listening.setsockopt(socket.IPPROTO_TCP, option, seconds)
-
-
-def _close(stream: ByteStream) -> None:
-    stream.close()
-    asyncio.get_running_loop().call_later(LINGER_SECONDS, stream.abort)
 
 
 def server_context(tls: ListenerTls, alpn: list[str] | None = None) -> ssl.SSLContext:

@@ -20,11 +20,13 @@ class ByteStream(asyncio.Protocol):
     __slots__ = (
         "_buffer",
         "_buffered",
+        "_ends",
         "_eof",
         "_lost",
         "_on_gone",
         "_paused_reading",
         "_paused_writing",
+        "_plain",
         "_reader",
         "_started",
         "_transport",
@@ -35,12 +37,14 @@ class ByteStream(asyncio.Protocol):
         """``started`` is called with the stream once it is connected."""
         self._started = started
         self._transport: asyncio.Transport | None = None
+        self._plain: asyncio.Transport | None = None
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._eof = False
         self._lost: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
+        self._ends: list[asyncio.Future[None]] = []
         self._paused_reading = False
         self._paused_writing = False
         self._on_gone: Callable[[], object] | None = None
@@ -76,6 +80,10 @@ class ByteStream(asyncio.Protocol):
             if not waiter.done():
                 waiter.set_exception(self._lost)
         self._writers.clear()
+        for end in self._ends:
+            if not end.done():
+                end.set_result(None)
+        self._ends.clear()
         self._gone()
 
     def pause_writing(self) -> None:
@@ -108,6 +116,12 @@ class ByteStream(asyncio.Protocol):
     def buffered(self) -> int:
         """Bytes that have arrived and were not read yet."""
         return self._buffered
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the operating system has not taken yet."""
+        size = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return size + self._plain.get_write_buffer_size() if self._plain is not None else size
 
     @property
     def peer(self) -> str:
@@ -216,13 +230,21 @@ class ByteStream(asyncio.Protocol):
         transport = await upgrade
         if transport is None:
             raise ConnectionError("the TLS handshake failed")
-        self._transport = transport
+        self._transport, self._plain = transport, plain
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def close(self) -> None:
         """Close after what is queued has been sent."""
         if self._transport is not None:
             self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection is no more: what was queued before ``close`` has then been sent, or
+        cannot be."""
+        if self._lost is None:
+            end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._ends.append(end)
+            await end
 
     def abort(self) -> None:
         """Close at once."""

@@ -15,6 +15,7 @@ import pytest
 from queryflux.auth.build import build_authenticator
 from queryflux.auth.port import Authenticator
 from queryflux.config.auth import AuthConfig, StaticUser, StaticUsers
+from queryflux.frontends.postgres.outbox import Outbox
 from queryflux.model.secret import Secret
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.wire.postgres.constants import CANCEL_REQUEST, GSSENC_REQUEST, SSL_REQUEST
@@ -413,3 +414,38 @@ async def test_the_clients_own_statement_timeout(open_room: OpenRoom) -> None:
     gate.set()
     assert (await client.ask(query("select 1")))[-2:] == ["C SELECT 1", "Z I"]
     assert await client.ask(query("set statement_timeout = 'soon'")) == ["E 22023", "Z I"]
+
+
+@pytest.mark.parametrize("extended", [False, True])
+async def test_a_client_that_takes_nothing_is_cut_and_its_query_ends(
+    open_room: OpenRoom, *, extended: bool
+) -> None:
+    table = pa.table({"t": ["x" * 10_000] * 5_000})
+    engine = ScriptedEngine(script=lambda _: Step(table, rows_per_batch=100), dialect="postgres")
+    room = await open_room(engine, door={"stall_seconds": 0.2})
+    client = await room.client()
+    if extended:
+        client.send(parse("select 1"), bind(), execute(limit=10), execute(), SYNC)
+    else:
+        client.send(query("select 1"))
+    await until(lambda: room.engine.requests)
+    await room.idle()
+    assert [record.reason for record in room.bench.records] == ["clientGone"]
+
+
+async def test_a_client_that_reads_slowly_but_steadily_is_not_cut() -> None:
+    class Slow(ByteStream):
+        """Takes a little in each period, and is ready after the fourth."""
+
+        left = 5
+
+        @property
+        def unsent(self) -> int:
+            self.left -= 1
+            return self.left
+
+        async def drain(self) -> None:
+            if self.left > 1:
+                await asyncio.Event().wait()
+
+    await Outbox(Slow(), stall_seconds=0).drain()

@@ -11,7 +11,7 @@ from queryflux.frontends.listener import HANDSHAKE_SECONDS, Listener
 from queryflux.frontends.postgres.client import Client, session_of
 from queryflux.frontends.postgres.greeting import Greeted, Greeting
 from queryflux.frontends.postgres.keys import CancelKeys, Issued
-from queryflux.frontends.postgres.outbox import Outbox
+from queryflux.frontends.postgres.outbox import STALL_SECONDS, Outbox
 from queryflux.frontends.postgres.session import PostgresSession
 from queryflux.model.errors import AuthenticationFailed, QueryFluxError, TooManyConnections
 from queryflux.model.protocol import ClientProtocol
@@ -39,10 +39,13 @@ class PostgresDoor:
         tls_context: ssl.SSLContext | None = None,
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
+        """``stall_seconds``: how long a client may take nothing of its answer."""
         self._pipeline = pipeline
         self._auth = auth
         self._tls = tls_context
+        self._stall_seconds = stall_seconds
         self._keys = CancelKeys(process_tag)
         self._sessions: set[PostgresSession] = set()
         self._tasks = TaskGroup("postgres door")
@@ -138,7 +141,7 @@ class PostgresDoor:
         session_info = session_of(greeted.database, greeted.settings.given(), stream.peer)
         conversation = self._pipeline.converse(greeted.identity, session_info)
         issued = self._keys.issue(conversation, greeted.version)
-        outbox = Outbox(stream)
+        outbox = Outbox(stream, self._stall_seconds)
         client = Client(
             stream, outbox, greeted.decoder, self._pipeline, conversation, greeted.settings, self._tasks
         )

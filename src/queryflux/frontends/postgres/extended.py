@@ -405,16 +405,21 @@ class Extended:
         client.query_id = portal.query.id
         if portal.held is not None:
             self._portals.from_memory(portal, limit)
-        elif portal.rows is not None:
-            await self._portals.make_way(portal)
-            await self._send_rows(portal, limit)
-        else:
-            await self._portals.make_way(portal)
-            assert portal.native is not None
-            portal.native.max_rows = limit
-            portal.native.sync = client.decoder.peek() == Front.SYNC
-            self._unsynced = self._unsynced or not portal.native.sync
-            await self._relay(portal, None)
+            return
+        await self._portals.make_way(portal)
+        try:
+            if portal.rows is not None:
+                await self._send_rows(portal, limit)
+            else:
+                assert portal.native is not None
+                portal.native.max_rows = limit
+                portal.native.sync = client.decoder.peek() == Front.SYNC
+                self._unsynced = self._unsynced or not portal.native.sync
+                await self._relay(portal, None)
+        except BaseException:
+            portal.finished = True
+            await portal.query.close()
+            raise
 
     def _again(self, portal: Portal) -> None:
         """Execute of a portal that has given all it had."""

@@ -57,7 +57,8 @@ class PostgresSession:
             found = decoder.next()
             if found is None:
                 outbox.flush()
-                await stream.drain()
+                if stream.unsent:
+                    await outbox.drain()
                 self._reading = True
                 data = await stream.read()
                 self._reading = False
