@@ -156,6 +156,31 @@ def test_parameters(connection: Any) -> None:
     assert rows(connection, "SELECT ?::DATE + 1", (dt.date(2024, 2, 28),)) == [(dt.date(2024, 2, 29),)]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(3, 2.5, "x", True, None, b"x", [1, 2], Decimal("1.50")),
+        *(dt.date(2024, 1, 2), dt.time(1, 2), dt.datetime(2024, 1, 2, 3, 4, 5, 6)),
+    ],
+)
+def test_a_parameter_gives_its_column_its_type(connection: Any, value: Any) -> None:
+    assert rows(connection, "SELECT ?", (value,)) == [(value,)]
+
+
+def test_a_null_of_no_type(connection: Any) -> None:
+    assert rows(connection, "SELECT NULL") == [(None,)]
+
+
+def test_a_query_takes_one_row_of_parameters(connection: Any) -> None:
+    two = pa.record_batch({"0": pa.array([1, 2])})
+    with connection.cursor() as cursor:
+        cursor.adbc_statement.set_sql_query("SELECT ?")
+        cursor.adbc_statement.prepare()
+        cursor.adbc_statement.bind(two)
+        with pytest.raises(adbc.ProgrammingError, match="one row"):
+            cursor.adbc_statement.execute_query()
+
+
 def test_the_schema_without_running(connection: Any) -> None:
     with connection.cursor() as cursor:
         assert cursor.adbc_execute_schema("SELECT 1 AS x") == pa.schema([("x", pa.int32())])
@@ -191,6 +216,12 @@ def test_commit_and_rollback(served: Serving, connection: Any) -> None:
         assert rows(connection, "SELECT count(*) FROM ledger") == [(1,)]
     rows(connection, "DROP TABLE ledger")
     served.assert_idle()
+
+
+def test_a_client_that_neither_commits_nor_rolls_back_leaves_nothing(served: Serving) -> None:
+    with connect(served, autocommit=False) as forgetful:
+        assert rows(forgetful, "SELECT 1") == [(1,)]
+    served.assert_idle(seconds=3)
 
 
 # Metadata.
@@ -261,7 +292,7 @@ def test_requests_that_are_not_flight_sql(served: Serving) -> None:
         with pytest.raises(KeyError, match="unknown"):
             client.do_get(flight.Ticket(ticket)).read_all()
         with pytest.raises(NotImplementedError) as unknown:
-            list(client.do_action(flight.Action("CloseSession", b"")))
+            list(client.do_action(flight.Action("SetSessionOptions", b"")))
         assert "Traceback" not in str(unknown.value)
         with pytest.raises(NotImplementedError):
             list(client.list_flights())
@@ -469,4 +500,4 @@ def test_credentials_in_clear_are_refused() -> None:
     with serving(PLAIN + allowed) as served, raw(served) as client:
         header = client.authenticate_basic_token("anne", "pä:ss")
         options = flight.FlightCallOptions(headers=[header])
-        assert len(list(client.list_actions(options))) == 6
+        assert len(list(client.list_actions(options))) == 7

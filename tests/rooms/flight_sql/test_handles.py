@@ -63,6 +63,18 @@ def test_handles_and_what_they_hold_are_bounded() -> None:
     assert len(live) == 2
 
 
+def test_what_a_handle_holds_may_grow_within_the_bound() -> None:
+    live, _ = handles(most_bytes=10)
+    handle = live.add(ANNE, "a", 2)
+    live.grow(handle, ANNE, 8)
+    with pytest.raises(Unavailable):
+        live.grow(handle, ANNE, 1)
+    live.grow(handle, ANNE, -4)
+    live.add(ANNE, "b", 4)
+    live.take(handle, ANNE)
+    live.add(ANNE, "c", 6)
+
+
 @pytest.mark.parametrize("handle", [b"", b"x", b"\xff\xfe", b"abc_def", b"x" * 1000 + b"_abcde"])
 def test_bytes_that_are_no_handle(handle: bytes) -> None:
     with pytest.raises(ProtocolViolation):

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from queryflux.engines.port import Capability, EngineRequest
+from queryflux.frontends.flight_sql import service as service_module
 from queryflux.frontends.flight_sql import transactions as transactions_module
+from queryflux.frontends.flight_sql.handles import Limits
 from queryflux.frontends.flight_sql.service import Client, FlightSqlService
 from queryflux.frontends.flight_sql.stream import Opened
+from queryflux.frontends.flight_sql.updates import Update
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import (
     AccessDenied,
@@ -25,6 +28,7 @@ from queryflux.model.errors import (
     StatementTooLarge,
     TooManyConnections,
     TransactionFailed,
+    Unavailable,
 )
 from queryflux.model.statement import Parameter
 from queryflux.results.answer import Done
@@ -166,7 +170,7 @@ async def test_statements_that_are_refused(sql: str, kind: type[QueryFluxError])
                 await (
                     s.fetch(command)
                     if isinstance(command, m.CommandStatementQuery)
-                    else s.service.update(ANNE, command)
+                    else s.service.update(ANNE, command, Update())
                 )
         with pytest.raises(kind):
             await s.service.prepare(ANNE, m.ActionCreatePreparedStatementRequest(sql))
@@ -267,12 +271,12 @@ async def test_a_prepared_query() -> None:
         made = await s.service.prepare(ANNE, m.ActionCreatePreparedStatementRequest("SELECT ? AS x"))
         assert pa.ipc.read_schema(pa.py_buffer(made.dataset_schema)).names == ["x"]
         row = (Parameter(7, "int8"),)
-        await s.service.bind(ANNE, made.handle, [row])
+        await s.service.bind(ANNE, made.handle, row, 8)
         with pytest.raises(AccessDenied):
-            await s.service.bind(BOB, made.handle, [row])
-        with pytest.raises(InvalidRequest, match="one row"):
-            await s.service.bind(ANNE, made.handle, [row, row])
+            await s.service.bind(BOB, made.handle, row, 8)
         command = m.CommandPreparedStatementQuery(made.handle)
+        _, promised = await s.service.ticket(ANNE, command)
+        assert promised is None
         for _ in range(2):
             await rest(await s.fetch(command))
         assert [request.parameters for request in s.engine.requests] == [row, row]
@@ -281,9 +285,32 @@ async def test_a_prepared_query() -> None:
             await s.fetch(command)
 
 
+async def test_what_is_kept_for_clients_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "TICKETS", Limits(most=100, most_bytes=1000, idle_secs=300))
+    monkeypatch.setattr(service_module, "PREPARED", Limits(most=100, most_bytes=1000, idle_secs=300))
+    async with setting() as s:
+        made = await s.service.prepare(ANNE, m.ActionCreatePreparedStatementRequest("SELECT ? AS x"))
+        for size in (900, 100, 900):
+            await s.service.bind(ANNE, made.handle, (Parameter(7),), size)
+        with pytest.raises(Unavailable):
+            await s.service.bind(ANNE, made.handle, (Parameter(7),), 1000)
+        command = m.CommandPreparedStatementQuery(made.handle)
+        await s.service.ticket(ANNE, command)
+        with pytest.raises(Unavailable):
+            await s.service.ticket(ANNE, command)
+        with pytest.raises(Unavailable):
+            await s.service.ticket(ANNE, m.CommandGetDbSchemas(None, "x" * 200))
+        with pytest.raises(StatementTooLarge):
+            await s.service.ticket(ANNE, m.CommandGetDbSchemas(None, "x" * (2 << 20)))
+        with pytest.raises(StatementTooLarge):
+            await s.service.bind(ANNE, made.handle, (Parameter(7),), 2 << 20)
+
+
 async def test_an_update_counts_its_rows() -> None:
     async with setting(lambda _: Step(done=Done("INSERT", 3))) as s:
-        update, row = await s.service.update(ANNE, m.CommandStatementUpdate("INSERT INTO t VALUES (1)"))
+        update = Update()
+        insert = m.CommandStatementUpdate("INSERT INTO t VALUES (1)")
+        row = await s.service.update(ANNE, insert, update)
         await update.run([row], more=False)
         assert await update.end(failed=False) == 3
         assert s.engine.statements == ["INSERT INTO t VALUES (1)"]
@@ -292,7 +319,8 @@ async def test_an_update_counts_its_rows() -> None:
 async def test_several_rows_are_one_transaction() -> None:
     async with setting(lambda _: Step(done=Done("INSERT", 1))) as s:
         handle = await prepared_insert(s)
-        update, _ = await s.service.update(ANNE, m.CommandPreparedStatementUpdate(handle))
+        update = Update()
+        await s.service.update(ANNE, m.CommandPreparedStatementUpdate(handle), update)
         await update.run([(Parameter(1),), (Parameter(2),)], more=True)
         await update.run([(Parameter(3),)], more=True)
         assert await update.end(failed=False) == 3
@@ -303,11 +331,24 @@ async def test_several_rows_of_which_one_fails_are_rolled_back() -> None:
     steps = [Step(done=Done("INSERT", 1)), Step(error=EngineError("duplicate key"))]
     async with setting(lambda _: steps.pop(0)) as s:
         handle = await prepared_insert(s, steps)
-        update, _ = await s.service.update(ANNE, m.CommandPreparedStatementUpdate(handle))
+        update = Update()
+        await s.service.update(ANNE, m.CommandPreparedStatementUpdate(handle), update)
         with pytest.raises(EngineError, match="duplicate"):
             await update.run([(Parameter(1),), (Parameter(2),)], more=False)
         await update.end(failed=True)
         assert s.engine.statements[-1] == "ROLLBACK"
+
+
+async def test_an_update_whose_client_goes_as_it_begins_leaves_its_transaction_usable() -> None:
+    async with setting() as s:
+        transaction = await s.service.begin(ANNE)
+        update = Update()
+        await s.service.update(ANNE, m.CommandStatementUpdate("DELETE FROM t", transaction), update)
+        # What the server's thread does when it never hears of the beginning.
+        await update.end(failed=True)
+        await update.end(failed=True)
+        assert len(await rest(await s.query("SELECT 1", transaction))) == 1
+    assert await Update().end(failed=True) == 0
 
 
 async def prepared_insert(s: Setting, steps: list[Step] | None = None) -> bytes:
@@ -390,6 +431,30 @@ async def test_a_transaction_that_nobody_uses_is_rolled_back() -> None:
         assert s.engine.open_connections == 0
         with pytest.raises(QueryNotFound):
             await s.query("SELECT 2", transaction)
+
+
+async def test_a_client_that_says_goodbye_leaves_no_transaction() -> None:
+    async with setting() as s:
+        left = await s.service.begin(ANNE)
+        await rest(await s.query("SELECT 1", left))
+        elsewhere = Client(ANNE.identity, {}, "127.0.0.1:3")
+        for other in (BOB, elsewhere):
+            await s.service.close_session(other)
+        assert len(await rest(await s.query("SELECT 2", left))) == 1
+        await s.query("SELECT 3", left)
+        await s.service.close_session(ANNE)
+        assert s.engine.open_connections == 0
+        assert s.engine.running == 0
+        with pytest.raises(QueryNotFound):
+            await s.query("SELECT 4", left)
+
+
+async def test_clients_that_share_a_connection_keep_their_transactions() -> None:
+    async with setting() as s:
+        both = [await s.service.begin(ANNE) for _ in range(2)]
+        await s.service.close_session(ANNE)
+        for transaction in both:
+            await rest(await s.query("SELECT 1", transaction))
 
 
 async def test_ends_that_make_no_sense() -> None:

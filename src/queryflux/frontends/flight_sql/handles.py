@@ -56,7 +56,7 @@ class Handles(Generic[T]):
         """A new handle. Raises Unavailable when there is no room for it."""
         limits = self._limits
         if len(self._live) >= limits.most or self._bytes + size > limits.most_bytes:
-            raise Unavailable(f"too many {self._what}s are open in this server", hint="use or close some")
+            raise self._full()
         handle = f"{secrets.token_urlsafe(16)}_{self._tag}".encode()
         self._live[handle] = _Entry(value, owner.user, size, self._clock.monotonic() + limits.idle_secs)
         self._bytes += size
@@ -68,6 +68,19 @@ class Handles(Generic[T]):
         entry.ends = self._clock.monotonic() + self._limits.idle_secs
         self._live.move_to_end(handle)
         return entry.value
+
+    def owned(self, owner: VerifiedIdentity) -> list[tuple[bytes, T]]:
+        """The handles of one user, and what they stand for."""
+        return [(handle, entry.value) for handle, entry in self._live.items() if entry.owner == owner.user]
+
+    def grow(self, handle: bytes, owner: VerifiedIdentity, extra: int) -> None:
+        """It holds ``extra`` more bytes from now on, or fewer. Raises as ``get``, and Unavailable when there
+        is no room for them."""
+        entry = self._find(handle, owner)
+        if self._bytes + extra > self._limits.most_bytes and extra > 0:
+            raise self._full()
+        entry.size += extra
+        self._bytes += extra
 
     def take(self, handle: bytes, owner: VerifiedIdentity) -> T:
         """What it stood for: it is used up. Raises as ``get``."""
@@ -108,6 +121,9 @@ class Handles(Generic[T]):
         if entry.owner != owner.user:
             raise AccessDenied(f"the {self._what} belongs to another user")
         return entry
+
+    def _full(self) -> Exception:
+        return Unavailable(f"too many {self._what}s are open in this server", hint="use or close some")
 
     def _missing(self, handle: bytes) -> Exception:
         text = handle[:MAX_HANDLE_BYTES].decode(errors="replace")

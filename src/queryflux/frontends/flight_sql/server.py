@@ -3,7 +3,6 @@ answers back."""
 
 import logging
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ ACTIONS = (
     ("EndTransaction", "Commit a transaction or roll it back."),
     ("CancelFlightInfo", "Cancel a query."),
     ("CancelQuery", "Cancel a query (older spelling)."),
+    ("CloseSession", "Roll back what the client leaves open."),
 )
 
 
@@ -99,11 +99,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _put(self, context: Any, command: Message, reader: Any) -> Message:
         client = client_of(context)
         if isinstance(command, m.CommandPreparedStatementQuery):
-            rows = list(islice((row for batch in batches_of(reader) for row in batch), 2))
-            self._call(context, self._service.bind(client, command.handle, rows))
+            row, size = bound_row(reader)
+            self._call(context, self._service.bind(client, command.handle, row, size))
             return m.DoPutPreparedStatementResult(command.handle)
-        update, bound = self._call(context, self._service.update(client, command))
+        update = Update()
         try:
+            bound = self._call(context, self._service.update(client, command, update))
             self._run_update(context, command, reader, update, bound)
         except BaseException:
             self._bridge.post(update.end(failed=True))
@@ -137,6 +138,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if name == "CancelFlightInfo":
             info = decode(m.CancelFlightInfoRequest, body).info
             return encode(m.CancelFlightInfoResult(self._call(context, service.cancel(client, info))))
+        if name == "CloseSession":
+            return encode(m.CloseSessionResult(self._call(context, service.close_session(client))))
         if name not in dict(ACTIONS):
             raise NotSupported(f"Flight SQL: the action {name[:64]!r} is not supported")
         match m.unpack(body):
@@ -188,6 +191,22 @@ def command_of(descriptor: Any) -> Message:
     if descriptor.descriptor_type != flight.DescriptorType.CMD:
         raise InvalidRequest("Flight SQL takes commands, not paths")
     return m.unpack(descriptor.command)
+
+
+def bound_row(reader: Any) -> tuple[Row, int]:
+    """The one row of parameters that a client binds to a query, and its size in bytes; an empty one for
+    none. Raises InvalidRequest and its kin."""
+    row: Row = ()
+    size = count = 0
+    for chunk in reader:
+        count += chunk.data.num_rows if chunk.data is not None else 0
+        if count > 1:
+            raise InvalidRequest(
+                "a query takes one row of parameters, and several were sent", hint="run it once for each row"
+            )
+        if chunk.data is not None and chunk.data.num_rows:
+            row, size = rows_of(chunk.data)[0], chunk.data.nbytes
+    return row, size
 
 
 def batches_of(reader: Any) -> Iterator[list[Row]]:

@@ -25,6 +25,7 @@ from queryflux.model.errors import (
     NotSupported,
     QueryFluxError,
     ShuttingDown,
+    StatementTooLarge,
     TooManyConnections,
 )
 from queryflux.model.identity import VerifiedIdentity
@@ -55,12 +56,12 @@ class Client:
 
 @dataclass(slots=True)
 class Prepared:
-    """A prepared statement, and the row of parameters bound to it last."""
+    """A prepared statement, and the row of parameters bound to it last, with its size in bytes."""
 
     text: str
     transaction_id: bytes
-    schema: pa.Schema | None = None
     row: Row = ()
+    row_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,18 @@ class FlightSqlService:
         """A ticket for what a command asks, and the schema where it is known beforehand. Raises
         QueryFluxError."""
         work: Ready | Message
-        size = 0
         schema = metadata.schema_of(command)
         if schema is not None:
             work = command
+            size = self._check_size("the command", len(m.pack(command)))
         elif isinstance(command, m.CommandStatementQuery):
             size = self._check(command.query, command.transaction_id)
             work = Ready(command.query, command.transaction_id)
         elif isinstance(command, m.CommandPreparedStatementQuery):
             prepared = self._prepared.get(command.handle, client.identity)
+            # No schema: that of the rows may depend on the parameters, and clients hold us to a promise.
             work = Ready(prepared.text, prepared.transaction_id, prepared.row)
-            schema = prepared.schema
+            size = prepared.row_bytes
         else:
             raise InvalidRequest(f"{type(command).__name__} has no result set to fetch")
         self._tickets.expired()
@@ -204,7 +206,7 @@ class FlightSqlService:
 
     # DoPut.
 
-    async def update(self, client: Client, command: Message) -> tuple[Update, Row]:
+    async def update(self, client: Client, command: Message, update: Update) -> Row:
         """Begin an update, and give the parameters for it when the client sends none. Raises
         QueryFluxError."""
         row: Row = ()
@@ -217,16 +219,16 @@ class FlightSqlService:
         else:
             raise NotSupported(f"Flight SQL: DoPut of {type(command).__name__} is not supported")
         talk, leave = await self._conversation(client, transaction_id)
-        return Update(talk, leave, text, in_transaction=bool(transaction_id)), row
+        update.begin(talk, leave, text, in_transaction=bool(transaction_id))
+        return row
 
-    async def bind(self, client: Client, handle: bytes, rows: list[Row]) -> None:
-        """Keep the parameters for the next run of a prepared query. Raises QueryFluxError."""
+    async def bind(self, client: Client, handle: bytes, row: Row, size: int) -> None:
+        """Keep the parameters, of ``size`` bytes, for the next run of a prepared query. Raises
+        QueryFluxError."""
         prepared = self._prepared.get(handle, client.identity)
-        if len(rows) > 1:
-            raise InvalidRequest(
-                "a query takes one row of parameters, and several were sent", hint="run it once for each row"
-            )
-        prepared.row = rows[0] if rows else ()
+        self._check_size("the row of parameters", size)
+        self._prepared.grow(handle, client.identity, size - prepared.row_bytes)
+        prepared.row, prepared.row_bytes = row, size
 
     # Actions.
 
@@ -236,19 +238,19 @@ class FlightSqlService:
         """Keep a statement under a handle, described where the engine can. Raises QueryFluxError."""
         size = self._check(request.query, request.transaction_id)
         prepared = Prepared(request.query, request.transaction_id)
-        parameters = b""
+        dataset = parameters = b""
         try:
             async with self._talking(client, request.transaction_id) as talk:
                 shape = await talk.describe(Statement(request.query, DIALECT))
         except NotSupported:
             log.debug("the engine does not describe statements")
         else:
-            prepared.schema = shape.schema
+            if shape.schema is not None:
+                dataset = shape.schema.serialize().to_pybytes()
             if shape.parameter_types:
                 parameters = parameter_schema(shape.parameter_types).serialize().to_pybytes()
         self._prepared.expired()
         handle = self._prepared.add(client.identity, prepared, size)
-        dataset = prepared.schema.serialize().to_pybytes() if prepared.schema is not None else b""
         return m.ActionCreatePreparedStatementResult(handle, dataset, parameters)
 
     async def close_prepared(self, client: Client, handle: bytes) -> None:
@@ -263,6 +265,11 @@ class FlightSqlService:
     async def end(self, client: Client, transaction_id: bytes, action: int) -> None:
         """Commit or roll back. Raises as ``Transactions.end``."""
         await self._transactions.end(transaction_id, client.identity, action)
+
+    async def close_session(self, client: Client) -> m.CloseSessionStatus:
+        """The client says that it goes: roll back what it left open."""
+        await self._transactions.abandoned(client.identity, client.peer)
+        return m.CloseSessionStatus.CLOSED
 
     async def cancel(self, client: Client, info: bytes) -> m.CancelStatus:
         """Cancel what a FlightInfo stands for, whether it runs or waits for its DoGet. Raises
@@ -307,6 +314,12 @@ class FlightSqlService:
         session = Session(ClientProtocol.FLIGHT_SQL, extra=client.headers, peer=client.peer)
         talk = self._pipeline.converse(client.identity, session)
         return talk, talk.close
+
+    def _check_size(self, what: str, size: int) -> int:
+        most = self._pipeline.max_statement_bytes
+        if size > most:
+            raise StatementTooLarge(f"{what} has {size} bytes and maxStatementBytes is {most}")
+        return size
 
     def _check(self, text: str, transaction_id: bytes) -> int:
         return check_statement(self._pipeline, text, in_transaction=bool(transaction_id))

@@ -1,6 +1,7 @@
 """Open transactions. Each is a conversation, and runs one statement at a time.
 
-gRPC does not tell us when a client goes away: a transaction that is not used for long is rolled back, besides
+gRPC does not tell us when a client goes away. Drivers say so by CloseSession (ADBC's does, also when its
+program just ends). A transaction of one that did not is rolled back when it has long been unused, besides
 what the pipeline does about idle ones.
 """
 
@@ -113,6 +114,16 @@ class Transactions:
             raise TransactionFailed(
                 "the transaction had failed and was rolled back", hint="begin again and repeat its statements"
             )
+
+    async def abandoned(self, owner: VerifiedIdentity, peer: str) -> None:
+        """Whoever said goodbye from this address has an open transaction there, or none: roll it back. With
+        several, clients share the connection, and nobody knows whose it was: they are left to the idle
+        limit."""
+        here = [pair for pair in self._open.owned(owner) if pair[1].talk.session.peer == peer]
+        if len(here) == 1:
+            handle, transaction = here[0]
+            self._open.take(handle, owner)
+            await transaction.talk.close()
 
     def _roll_back_unused(self) -> None:
         for transaction in self._open.expired(busy=lambda open_: open_.turn.locked()):

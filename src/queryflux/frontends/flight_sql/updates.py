@@ -14,21 +14,28 @@ Row = tuple[Parameter, ...]
 class Update:
     """Outside a transaction, several rows are changed all or none, on an engine with transactions."""
 
-    def __init__(
+    def __init__(self) -> None:
+        """Made in its thread; ``begin`` fills it on the loop, so that ``end`` finds what was begun even when
+        the client goes at that moment."""
+        self._talk: Conversation | None = None
+        self._leave: Callable[[], Awaitable[None]] | None = None
+        self._text = ""
+        self._alone = False
+        self._implicit = False
+        self._count: int | None = 0
+
+    def begin(
         self, talk: Conversation, leave: Callable[[], Awaitable[None]], text: str, *, in_transaction: bool
     ) -> None:
         """``leave`` is awaited once, at the end."""
-        self._talk = talk
-        self._leave = leave
+        self._talk, self._leave = talk, leave
         self._text = text
         self._alone = not in_transaction
-        self._implicit = False
-        self._over = False
-        self._count: int | None = 0
 
     async def run(self, rows: list[Row], *, more: bool) -> None:
         """Run it for some rows; ``more``: there are or were others. Raises QueryFluxError; the update has
         then failed and is over."""
+        assert self._talk is not None
         try:
             if self._alone and not self._implicit and (more or len(rows) > 1):
                 self._implicit = True
@@ -43,12 +50,13 @@ class Update:
 
     async def end(self, *, failed: bool) -> int:
         """Commit, or roll back when ``failed``. The number of changed rows; -1 when the engine does not say.
-        May be called again after a failure."""
-        if not self._over:
-            self._over = True
+        May be called again after a failure, and before ``begin``."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            assert self._talk is not None
             try:
                 if self._implicit:
                     await self._talk.sync(failed=failed)
             finally:
-                await self._leave()
+                await leave()
         return -1 if self._count is None else self._count

@@ -32,6 +32,15 @@ class CancelStatus(IntEnum):
     NOT_CANCELLABLE = 3
 
 
+class CloseSessionStatus(IntEnum):
+    """What became of a client's goodbye."""
+
+    UNSPECIFIED = 0
+    CLOSED = 1
+    CLOSING = 2
+    NOT_CLOSEABLE = 3
+
+
 @dataclass(frozen=True)
 class Any(Message):
     """google.protobuf.Any: a message with its name."""
@@ -270,6 +279,15 @@ class CancelFlightInfoResult(Message):
     """``status`` is a CancelStatus."""
 
     NAME: ClassVar[str] = "arrow.flight.protocol.CancelFlightInfoResult"
+    FIELDS: ClassVar[dict[int, Field]] = {1: Field("status", _INT)}
+    status: int = 0
+
+
+@dataclass(frozen=True)
+class CloseSessionResult(Message):
+    """``status`` is a CloseSessionStatus; the request has no fields."""
+
+    NAME: ClassVar[str] = "arrow.flight.protocol.CloseSessionResult"
     FIELDS: ClassVar[dict[int, Field]] = {1: Field("status", _INT)}
     status: int = 0
 
