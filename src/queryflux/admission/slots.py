@@ -73,11 +73,11 @@ class Slot:
 class Ticket:
     """A query's place: it has a ``slot`` at once, or waits for one."""
 
-    __slots__ = ("_admission", "_excluded", "_future", "_timer", "arrival", "group", "slot")
+    __slots__ = ("_admission", "_future", "_timer", "arrival", "excluded", "group", "slot")
 
     def __init__(self, admission: "Admission", group: Group, excluded: Collection[str]) -> None:
         self._admission = admission
-        self._excluded = excluded
+        self.excluded = excluded
         self._future: asyncio.Future[Slot] | None = None
         self._timer: Timer | None = None
         self.arrival = 0
@@ -86,7 +86,7 @@ class Ticket:
 
     def fits(self) -> Member | None:
         """The member it would go to now."""
-        return self._admission.pick(self.group, self._excluded)
+        return self._admission.pick(self.group, self.excluded)
 
     def queue(self, future: "asyncio.Future[Slot]", timer: Timer, arrival: int) -> None:
         """Begin to wait."""
@@ -147,7 +147,8 @@ class Admission:
         if not group.waiters and (member := ticket.fits()) is not None:
             self._take(ticket, member)
             return ticket
-        self._refuse_hopeless(group, excluded)
+        if error := hopeless(group, excluded):
+            raise error
         if group.max_queued is not None and len(group.waiters) >= group.max_queued:
             raise QueueFull(
                 f"group {group.name!r} has {len(group.waiters)} queries waiting: its maxQueuedQueries",
@@ -161,9 +162,13 @@ class Admission:
 
     def pick(self, group: Group, excluded: Collection[str]) -> Member | None:
         """The member that the group's strategy gives among those with room."""
+        members = group.members
+        if len(members) == 1 and not excluded:  # as most groups are
+            member = members[0]
+            return member if has_room(member, group.limit_of(member)) else None
         eligible = [
             member
-            for member in group.members
+            for member in members
             if has_room(member, group.limit_of(member)) and member.name not in excluded
         ]
         if not eligible:
@@ -175,26 +180,22 @@ class Admission:
         ticket.group.turn += 1
         ticket.grant(Slot(self, ticket.group, member))
 
-    def _refuse_hopeless(self, group: Group, excluded: Collection[str]) -> None:
-        if error := hopeless(group, excluded):
-            raise error
-
     def released(self, member: Member) -> None:
         """A slot of ``member`` is free again."""
         member.running -= 1
-        self.wake(member)
+        for group in member.groups:
+            if group.waiters:
+                self.wake(member)
+                return
 
     def wake(self, member: Member) -> None:
         """Room may have appeared on ``member``: serve whoever has waited longest among its groups."""
-        while True:
-            heads = [group.waiters[0] for group in member.groups if group.waiters]
-            for ticket in sorted(heads, key=lambda head: head.arrival):
-                if (choice := ticket.fits()) is not None:
-                    ticket.group.waiters.popleft()
-                    self._take(ticket, choice)
-                    break
-            else:
-                return
+        while fronts := [ticket for group in member.groups if group.waiters and (ticket := front(group))]:
+            ticket = min(fronts, key=lambda waiter: waiter.arrival)
+            choice = ticket.fits()
+            assert choice is not None
+            ticket.group.waiters.remove(ticket)
+            self._take(ticket, choice)
 
     def mark_down(self, member: Member, reason: str) -> None:
         """``member`` cannot be reached: no new query goes there, and groups left without any member refuse
@@ -214,6 +215,19 @@ class Admission:
         """A waiter has gone."""
         if ticket in ticket.group.waiters:
             ticket.group.waiters.remove(ticket)
+            for member in ticket.group.members:
+                self.wake(member)
+
+
+def front(group: Group) -> Ticket | None:
+    """Whose turn it is and who has room. Only a waiter that just found a member unreachable, and may not go
+    there, lets others pass: behind anyone else nobody fits better."""
+    for ticket in group.waiters:
+        if ticket.fits() is not None:
+            return ticket
+        if not ticket.excluded:
+            return None
+    return None
 
 
 def hopeless(group: Group, excluded: Collection[str]) -> QueryFluxError | None:

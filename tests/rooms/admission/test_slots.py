@@ -215,3 +215,27 @@ async def test_any_mix_of_ends_keeps_the_cap_and_loses_no_slot(admission: Admiss
     assert [member.running for member in members] == [0, 0, 0]
     assert not group.waiters
     assert all(peak[member.name] <= (member.limit or 0) for member in members)
+
+
+async def test_a_waiter_that_may_not_use_the_free_member_lets_others_pass(admission: Admission) -> None:
+    one, two = Member("a", limit=1), Member("b", limit=1)
+    group = group_of(one, two)
+    on_one, on_two = admission.enter(group), admission.enter(group)
+    assert (on_one.slot, on_two.slot) != (None, None)
+    picky = admission.enter(group, excluded=("a",))
+    easy = admission.enter(group)
+    assert on_one.slot is not None
+    on_one.slot.release()
+    assert easy.slot is not None
+    assert picky.slot is None
+
+
+async def test_a_waiter_that_leaves_lets_those_behind_it_look_again(admission: Admission) -> None:
+    one, two = Member("a", limit=1), Member("b", limit=0)
+    group = group_of(one, two)
+    held = admission.enter(group)
+    first, second = admission.enter(group), admission.enter(group)
+    one.limit = 2  # a limit was raised: the next event serves
+    first.leave()
+    assert second.slot is not None
+    assert held.slot is not None
