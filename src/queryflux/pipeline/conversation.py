@@ -92,18 +92,20 @@ class Talk(Conversation):
         return self._current is not None
 
     def submit(self, statement: Statement) -> Query:
-        kind = self.pipeline.classify(statement.text, statement.dialect).kind
-        if kind in CONTROL:
-            return Control(self, statement, kind)
-        if kind is StatementKind.SAVEPOINT and not self.can(Capability.SAVEPOINTS):
+        kind = classify(statement.text, statement.dialect).kind
+        if kind is not StatementKind.QUERY and (
+            kind in CONTROL or (kind is StatementKind.SAVEPOINT and not self.can(Capability.SAVEPOINTS))
+        ):
             return Control(self, statement, kind)
         local = MetadataRun.recognised(self, statement)
         if local is not None:
             return local
-        run = Run(self, statement, self.pipeline.ids.next())
+        pipeline = self.pipeline
+        run = Run(self, statement, pipeline.ids.next())
         self._current = run
-        self._stop_idling()
-        self.pipeline.begun(run)
+        if self._idle is not None:
+            self._stop_idling()
+        pipeline.running[run.id] = run
         run.advance()
         return run
 
@@ -111,7 +113,8 @@ class Talk(Conversation):
         """A query of ours has ended."""
         if self._current is run:
             self._current = None
-            self._begin_idling()
+            if self.pinned is not None:
+                self._begin_idling()
         self.pipeline.ended(run)
 
     def keep(self, slot: Slot, run: Run) -> None:

@@ -112,14 +112,11 @@ class QueryPipeline(Pipeline):
 
     # What conversations and queries call.
 
-    def begun(self, run: Run) -> None:
-        """A query exists."""
-        self.running[run.id] = run
-
     def ended(self, run: Run) -> None:
         """A query is no more."""
         self.running.pop(run.id, None)
-        self._less.set()
+        if self._draining:
+            self._less.set()
 
     def settled(self) -> None:
         """A transaction is no more."""

@@ -126,13 +126,16 @@ class Run(Query):
 
     def advance(self) -> None:
         """Run stages until one has to wait, fails, or all are done. Never raises."""
-        stages = self.talk.pipeline.stages
+        stages, stage = self.talk.pipeline.stages, self.stage
         try:
-            while self.stage < len(stages) and self._stop is None:
-                self.stage += 1
-                self._pending = stages[self.stage - 1](self)
-                if self._pending is not None:
+            while stage < len(stages) and self._stop is None:
+                stage += 1
+                self.stage = stage
+                pending = stages[stage - 1](self)
+                if pending is not None:
+                    self._pending = pending
                     return
+            self._pending = None
         except QueryFluxError as error:
             self.error = error
             if isinstance(error, RoutingDenied | NoGroup):
