@@ -251,11 +251,11 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def static(behind: Bench) -> Authenticator:
+def static(behind: Bench, *, required: bool = True) -> Authenticator:
     users = StaticUsers(
         users={name: StaticUser(password=Secret(f"{name}-secret")) for name in ("ann", "bob")}
     )
-    config = AuthConfig(provider="static", required=True, static_users=users)
+    config = AuthConfig(provider="static", required=required, static_users=users)
     return build_authenticator(config, behind.clock)
 
 
@@ -341,6 +341,24 @@ async def test_a_token_of_ours() -> None:
         token = authenticators[0].issue_token(ann)
         client = await run.client()
         assert await client.post("SELECT 1", Authorization=f"Bearer {token}")
+
+
+async def test_a_token_counts_where_nobody_needs_one() -> None:
+    authenticators: list[Authenticator] = []
+
+    def keep(behind: Bench) -> Authenticator:
+        authenticators.append(static(behind, required=False))
+        return authenticators[0]
+
+    async with served(auth=keep) as run:
+        ann = await authenticators[0].verify_password("ann", "ann-secret", encrypted=True)
+        token = authenticators[0].issue_token(ann)
+        client = await run.client("")
+        assert await client.post("SELECT 1", Authorization=f"Bearer {token}")
+        response = await client.ask("POST", "/v1/statement", b"SELECT 1", Authorization="Bearer nonsense")
+        assert response.status == 401
+        assert await client.post("SELECT 1")
+        assert [record.username for record in run.bench.records] == ["ann", "anonymous"]
 
 
 async def test_without_authentication_a_name_is_taken_at_its_word() -> None:

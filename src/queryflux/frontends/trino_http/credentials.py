@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import Callable
 
 from queryflux.auth.port import Authenticator
+from queryflux.auth.trust import ANONYMOUS
 from queryflux.model.errors import AccessDenied, AuthenticationFailed
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.runtime.clock import Clock
@@ -98,7 +99,8 @@ class Credentials:
             self._warn(encrypted)
             return await authenticator.verify_password(user, password, encrypted=True)
         if scheme.lower() == "bearer":
-            if authenticator.methods(claimed).none:
+            # Asked about a name: of nobody in particular a provider with tokens may want nothing either.
+            if authenticator.methods(claimed or ANONYMOUS).none:
                 return authenticator.trust(claimed)
             self._warn(encrypted)
             return await authenticator.verify_bearer(value.strip(), encrypted=True)
