@@ -1,9 +1,11 @@
 """What is read as being about the connection, and what is left to engines."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from queryflux.frontends.mysql.encoding import LONG_TEXT, EncodingThreads
 from queryflux.frontends.mysql.expressions import (
     Call,
     Literal,
@@ -303,6 +305,27 @@ def test_like_takes_no_exponential_time() -> None:
 def test_placeholders_outside_strings_and_comments() -> None:
     text = "SELECT ?, '?', \"?\", `?`, 'it''s ?', 'a\\'?' /* ? */ -- ?\n, ? # ?\n WHERE a = ? AND b = 'open ?"
     assert placeholders(text) == 3
+
+
+@pytest.mark.parametrize("piece", ["(1, abc),", "('a?', \"b\"),", "- / ", "@", "/*", "`a", "--", "#"])
+def test_tokens_of_long_texts(piece: str) -> None:
+    assert placeholders(piece * 20_001) == 0
+    assert placeholders("?," * 20_001) == 20_001
+
+
+async def test_long_texts_are_read_on_a_thread() -> None:
+    threads = EncodingThreads()
+    here = threading.current_thread()
+    on: list[bool] = []
+
+    def read(text: str, mark: str) -> int:
+        on.append(threading.current_thread() is here)
+        return text.count(mark)
+
+    assert await threads.read(read, "a?", "?") == 1
+    assert await threads.read(read, "?" * LONG_TEXT, "?") == LONG_TEXT
+    assert on == [True, False]
+    await threads.close()
 
 
 def test_variables_become_literals_outside_strings_and_comments() -> None:

@@ -150,23 +150,23 @@ def test_how_many_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "MOST_STATEMENTS", 2)
     monkeypatch.setattr(prepared, "MOST_TEXT", 10)
     statements = PreparedStatements(100)
-    first = statements.prepare("12345")
+    first = statements.prepare("12345", 0)
     with pytest.raises(ServerError) as caught:
-        statements.prepare("123456")
+        statements.prepare("123456", 0)
     assert caught.value.number == 1461
-    statements.prepare("12345")
+    statements.prepare("12345", 0)
     with pytest.raises(ServerError):
-        statements.prepare("")
+        statements.prepare("", 0)
     statements.close(first.number)
-    assert statements.prepare("x").number == 3
+    assert statements.prepare("x", 0).number == 3
     assert len(statements) == 2
     with pytest.raises(ServerError):
-        PreparedStatements(100).prepare("?" * 11)
+        PreparedStatements(100).prepare("?" * 11, 11)
 
 
 def test_long_data_for_a_parameter_that_is_not_there() -> None:
     statements = PreparedStatements(100)
-    statement = statements.prepare("q ?")
+    statement = statements.prepare("q ?", 1)
     statements.append(LongData(9, 0, b"x"))
     statements.append(LongData(statement.number, 1, b"x"))
     statements.append(LongData(statement.number, 0, b"x"))

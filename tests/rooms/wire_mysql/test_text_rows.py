@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queryflux.wire.mysql.rows import FEW_ROWS, RowEncoder
@@ -193,6 +193,8 @@ SIMPLE = st.one_of(
 
 
 @given(SIMPLE)
+@example((pa.float64(), 1e10))
+@example((pa.float64(), 9999999999.5))
 @settings(max_examples=200, deadline=None)
 def test_a_few_rows_are_spelled_as_many_are(sample: tuple[Any, Any]) -> None:
     kind, value = sample

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from queryflux.engines.port import Capability
 from queryflux.frontends.mysql.exchange import Exchange
+from queryflux.frontends.mysql.expressions import placeholders
 from queryflux.frontends.mysql.prepared import PreparedStatements
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.frontends.mysql.statements import DIALECT, StatementRunner
@@ -145,15 +146,17 @@ class CommandRunner:
     # Prepared statements.
 
     async def _prepare(self, payload: bytes) -> None:
-        statement = self._prepared.prepare(text_of(payload))
+        text = text_of(payload)
+        parameters = await self._door.threads.read(placeholders, text)
+        statement = self._prepared.prepare(text, parameters)
         try:
             columns = await self._described(statement.text)
         except QueryFluxError:
             self._prepared.close(statement.number)
             raise
-        parameters = [Column("?", collation=BINARY, length=0)] * statement.parameters
-        reply = [replies.prepared(statement.number, len(columns), statement.parameters)]
-        for definitions in (parameters, columns):
+        marks = [Column("?", collation=BINARY, length=0)] * parameters
+        reply = [replies.prepared(statement.number, len(columns), parameters)]
+        for definitions in (marks, columns):
             reply += map(replies.column_definition, definitions)
             if definitions and not self._deprecate_eof:
                 reply.append(replies.eof(self.statements.status()))

@@ -22,14 +22,13 @@ from queryflux.runtime.clock import Clock, SystemClock, Timer
 from queryflux.runtime.metrics import Metrics
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.wire.mysql import replies
-from queryflux.wire.mysql.errors import UNKNOWN_THREAD, ServerError, to_mysql
+from queryflux.wire.mysql.errors import NOT_OWNER, UNKNOWN_THREAD, ServerError, to_mysql
 from queryflux.wire.mysql.packets import PacketCodec
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 _COUNTER_BITS = 20
-_NOT_OWNER = 1095
 
 
 class ConnectionIds:
@@ -154,7 +153,7 @@ class MysqlDoor:
         if connection is None:
             raise ServerError(UNKNOWN_THREAD, f"Unknown thread id: {number}")
         if connection.user != user:
-            raise ServerError(_NOT_OWNER, f"You are not owner of thread {number}")
+            raise ServerError(NOT_OWNER, f"You are not owner of thread {number}")
         connection.kill(query_only=query_only)
 
     def processes(self, session: ClientSession) -> Iterable[Process]:

@@ -1,4 +1,4 @@
-"""Threads that encode large pieces of results, so that the loop never waits for one."""
+"""Threads that encode large pieces of results and read long texts, so that the loop never waits for one."""
 
 import os
 from collections.abc import Callable
@@ -8,6 +8,8 @@ from queryflux.runtime.threads import LaneThread
 
 T = TypeVar("T")
 
+LONG_TEXT = 64 << 10
+"""Characters of a statement from which on its tokens are looked at on a thread."""
 _MOST = 4
 
 
@@ -25,6 +27,12 @@ class EncodingThreads:
             self._threads.append(LaneThread(f"mysql-rows-{len(self._threads)}"))
         self._next = (self._next + 1) % len(self._threads)
         return await self._threads[self._next].run(function, *arguments)
+
+    async def read(self, function: Callable[..., T], text: str, *arguments: object) -> T:
+        """Call ``function(text, ...)``, on one of them if the text is long."""
+        if len(text) < LONG_TEXT:
+            return function(text, *arguments)
+        return await self.run(function, text, *arguments)
 
     async def close(self) -> None:
         """Return when none of them is left."""

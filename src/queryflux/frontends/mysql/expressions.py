@@ -306,19 +306,23 @@ def user_name(token: Token) -> str:
 
 _OUTSIDE = re.compile(
     r"""
-    '(?:[^'\\]|\\[\s\S]|'')*+(?:'|\\?\Z) | "(?:[^"\\]|\\[\s\S]|"")*+(?:"|\\?\Z) | `[^`]*+(?:`|\Z)
-  | --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!!)(?:[^*]|\*(?!/))*+(?:\*/|\Z)
-  | (?P<system>@@(?:(?:session|local|global|persist|persist_only)\.)?(?:[A-Za-z_][\w$]*|`[^`]*`))
-  | (?P<user>@(?:[\w$.]+|`[^`]*`|'[^'\\]*'|"[^"\\]*"))
-  | (?P<placeholder>\?)
+    '(?:[^'\\]++|\\[\s\S]|'')*+(?:'|\\?\Z) | "(?:[^"\\]++|\\[\s\S]|"")*+(?:"|\\?\Z) | `[^`]*+(?:`|\Z)
+  | --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z)
+  | @@(?:(?:session|local|global|persist|persist_only)\.)?(?:[A-Za-z_][\w$]*|`[^`]*`)
+  | @(?:[\w$.]+|`[^`]*`|'[^'\\]*'|"[^"\\]*")
+  | \?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+"""Every alternative begins with a character of its own, in no group: then the search looks for these
+characters alone, which is several times as fast on texts of megabytes."""
 
 
 def placeholders(text: str) -> int:
     """How many question marks stand outside strings, identifiers and comments."""
-    return sum(match.lastgroup == "placeholder" for match in _OUTSIDE.finditer(text))
+    if "?" not in text:
+        return 0
+    return sum(match[0] == "?" for match in _OUTSIDE.finditer(text))
 
 
 def substitute(text: str, literal: Callable[[Expression], str]) -> str:
@@ -326,11 +330,11 @@ def substitute(text: str, literal: Callable[[Expression], str]) -> str:
     gives for it."""
 
     def replaced(match: re.Match[str]) -> str:
-        if match.lastgroup not in ("system", "user"):
-            return match[0]
-        token = Token(match.lastgroup, match[0], match.start(), match.end())
-        if token.kind == "system":
-            return literal(system_variable(token))
-        return literal(UserVariable(user_name(token)))
+        found = match[0]
+        if not found.startswith("@"):
+            return found
+        kind = "system" if found.startswith("@@") else "user"
+        token = Token(kind, found, match.start(), match.end())
+        return literal(system_variable(token) if kind == "system" else UserVariable(user_name(token)))
 
     return _OUTSIDE.sub(replaced, text)

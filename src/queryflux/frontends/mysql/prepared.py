@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from queryflux.frontends.mysql.expressions import placeholders
 from queryflux.model.errors import StatementTooLarge
 from queryflux.model.statement import Parameter
 from queryflux.wire.mysql.commands import LongData
@@ -43,7 +42,7 @@ class PreparedStatements:
     def __len__(self) -> int:
         return len(self._statements)
 
-    def prepare(self, text: str) -> Prepared:
+    def prepare(self, text: str, parameters: int) -> Prepared:
         """Keep a text. Raises ServerError when there are too many, or it has too many parameters."""
         size = len(text)
         if len(self._statements) >= MOST_STATEMENTS or self._kept + size > MOST_TEXT:
@@ -52,12 +51,11 @@ class PreparedStatements:
                 f"Can't create more than {MOST_STATEMENTS} statements of {MOST_TEXT} characters in all",
                 hint="close those that are not used any more",
             )
-        count = placeholders(text)
-        if count > MOST_PARAMETERS:
+        if parameters > MOST_PARAMETERS:
             raise ServerError(1390, "Prepared statement contains too many placeholders")
         self._last += 1
         self._kept += size
-        statement = Prepared(self._last, text, count)
+        statement = Prepared(self._last, text, parameters)
         self._statements[self._last] = statement
         return statement
 

@@ -208,7 +208,7 @@ class StatementRunner:
         more: bool,
     ) -> None:
         if "@" in text:
-            text = substitute(text, self.session.literal)
+            text = await self._door.threads.read(substitute, text, self.session.literal)
         await self._prepare_for(text, kind)
         query = self.conversation.submit(Statement(text, DIALECT, parameters))
         reason = EndReason.FAILED

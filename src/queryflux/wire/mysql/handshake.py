@@ -21,7 +21,6 @@ from queryflux.wire.mysql.lenenc import Cursor
 
 CACHING_SHA2 = "caching_sha2_password"
 CLEAR_PASSWORD = "mysql_clear_password"  # noqa: S105 (the plugin's name)
-SSL_REQUEST_BYTES = 32
 _FILLER = 23
 _MOST_ATTRIBUTES = 256
 

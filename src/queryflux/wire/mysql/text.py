@@ -222,7 +222,7 @@ def _spell_integer(value: object) -> bytes:
     return b"%d" % value
 
 
-_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e15
+_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e10
 """Between these Python's and Arrow's spelling of a float are the same but for a closing ``.0``."""
 
 
