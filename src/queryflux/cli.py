@@ -66,17 +66,19 @@ def parser() -> argparse.ArgumentParser:
 
 def _folder_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    for name, flag in PORT_FLAGS.items():
-        command.add_argument(f"--{flag}-port", type=int, metavar="PORT", dest=name, help=f"port of {name}")
+    for name, (flag, usual) in PORT_FLAGS.items():
+        text = f"port of {name} (default: {usual}, or a free one when it is taken)"
+        command.add_argument(f"--{flag}-port", type=int, metavar="PORT", dest=name, help=text)
 
 
 PORT_FLAGS = {
-    "trinoHttp": "trino",
-    "postgresWire": "postgres",
-    "mysqlWire": "mysql",
-    "flightSql": "flight",
-    "adminApi": "admin",
+    "trinoHttp": ("trino", 8080),
+    "postgresWire": ("postgres", 5432),
+    "mysqlWire": ("mysql", 3306),
+    "flightSql": ("flight", 50051),
+    "adminApi": ("admin", 9000),
 }
+"""The word in the option, and the port that is taken without it."""
 
 
 def _ports(options: argparse.Namespace) -> dict[str, int | None]:
@@ -115,7 +117,14 @@ def _schema(options: argparse.Namespace) -> int:
 def _hash_password(options: argparse.Namespace) -> int:
     from queryflux.auth.hashes import HASHES
 
-    password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    try:
+        password = _typed_password() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    except EOFError:  # Ctrl-D
+        print("\nqueryflux: no password was given", file=sys.stderr)
+        return USAGE_ERROR
+    if password is None:
+        print("queryflux: the two passwords differ", file=sys.stderr)
+        return USAGE_ERROR
     if not password:
         print("queryflux: an empty password makes no verifier", file=sys.stderr)
         return USAGE_ERROR
@@ -125,6 +134,12 @@ def _hash_password(options: argparse.Namespace) -> int:
         print(f"queryflux: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _typed_password() -> str | None:
+    """A password typed twice; None when the two differ. Raises EOFError."""
+    password = getpass.getpass("Password: ")
+    return password if not password or getpass.getpass("Again: ") == password else None
 
 
 COMMANDS = {

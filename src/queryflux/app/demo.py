@@ -14,7 +14,8 @@ from typing import Any
 import uvloop
 
 from queryflux.app.demo_clients import CLIENTS, Client, Rows
-from queryflux.app.folder import folder_config, free_ports
+from queryflux.app.folder import folder_config, free_ports, how_to_connect
+from queryflux.app.serve import ports_of, quieten_libraries
 from queryflux.app.standalone import Standalone
 from queryflux.config.snapshot import snapshot_of
 from queryflux.history.record import QueryRecord
@@ -39,14 +40,24 @@ QUESTIONS = (
     ),
 )
 
+LEGEND = """\
+Each answer is compared with DuckDB's own. Behind it stand the cluster group that the question was routed to,
+the cluster of the group that answered (here there is one of each: the folder), and how long that took."""
+
 
 def run_demo(directory: Path, host: str, wanted: Mapping[str, int | None], *, check: bool) -> int:
     """Make the data, serve it, ask; then stay up until Ctrl-C, or exit when ``check`` (0: every answer was
     right). Raises ConfigError when the demo's packages are missing or the data cannot be made."""
     setup("console", "warning")
+    quieten_libraries()
     data = directory / f"tpch-{SCALE}"
     make_data(data)
-    return uvloop.run(_demo(data, host, wanted, check=check))
+    try:
+        return uvloop.run(_demo(data, host, wanted, check=check))
+    except KeyboardInterrupt:
+        if check:
+            raise
+        return 0
 
 
 def make_data(data: Path) -> None:
@@ -77,32 +88,17 @@ async def _demo(data: Path, host: str, wanted: Mapping[str, int | None], *, chec
     standalone = Standalone(config, snapshot_of(config))
     await standalone.start()
     try:
-        print(how_to_connect(host, {name: door.port for name, door in standalone.doors.items()}))
+        print(how_to_connect(host, ports_of(standalone)))
+        print(LEGEND, flush=True)
         expected = await asyncio.to_thread(ask_duckdb, data)
         wrong = await ask_every_door(standalone, host, expected)
         print(f"\n{len(CLIENTS) * len(QUESTIONS)} answers, {wrong} wrong.", flush=True)
         if not check:
-            print("Serving until Ctrl-C.", flush=True)
+            asyncio.get_running_loop().call_soon(lambda: print("Serving until Ctrl-C.", flush=True))
             await standalone.run()
     finally:
         await standalone.close()
     return 1 if wrong else 0
-
-
-def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
-    """The commands of five clients."""
-    return "\n".join(
-        [
-            "",
-            "Connect with",
-            f"  psql    psql -h {host} -p {ports['postgresWire']} -U demo files",
-            f"  Python  psycopg.connect('host={host} port={ports['postgresWire']} user=demo dbname=files')",
-            f"  mysql   mysql -h {host} -P {ports['mysqlWire']} -u demo main",
-            f"  Trino   trino --server http://{host}:{ports['trinoHttp']} --catalog files --schema main",
-            f"  ADBC    adbc_driver_flightsql.dbapi.connect('grpc://{host}:{ports['flightSql']}')",
-            "",
-        ]
-    )
 
 
 def ask_duckdb(data: Path) -> list[Rows]:
@@ -136,7 +132,8 @@ async def ask_every_door(standalone: Standalone, host: str, expected: list[Rows]
 
 def went_to(record: QueryRecord) -> str:
     """Where a query went."""
-    return f"{record.cluster_group}/{record.cluster_name}, {record.execution_duration_ms:.1f} ms"
+    where = f"group {record.cluster_group}, cluster {record.cluster_name}"
+    return f"{where}, {record.execution_duration_ms:.1f} ms"
 
 
 async def _ask(client: Client, host: str, port: int, sql: str) -> tuple[Rows | None, str]:

@@ -1,6 +1,7 @@
 """``queryflux serve --data DIR``: a folder of files behind every door, without a configuration file."""
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +46,28 @@ def folder_config(
         cluster_groups={CLUSTER: ClusterGroupConfig(members=(CLUSTER,))},
         routing_fallback=CLUSTER,
     )
+
+
+def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
+    """The commands of five clients, and where operators look. ``ports`` are those that were opened."""
+    http = f"http://{_in_url(host)}"
+    return "\n".join(
+        [
+            "",
+            "Connect with",
+            f"  psql    psql -h {host} -p {ports['postgresWire']} -U demo files",
+            f"  Python  psycopg.connect('host={host} port={ports['postgresWire']} user=demo dbname=files')",
+            f"  mysql   mysql -h {host} -P {ports['mysqlWire']} -u demo main",
+            f"  Trino   trino --server {http}:{ports['trinoHttp']} --catalog files --schema main",
+            f"  ADBC    adbc_driver_flightsql.dbapi.connect('grpc://{_in_url(host)}:{ports['flightSql']}')",
+            f"Health and metrics: {http}:{ports['adminApi']}/readyz and /metrics",
+            "",
+        ]
+    )
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def free_ports(host: str, wanted: dict[str, int | None]) -> tuple[dict[str, int], list[str]]:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from queryflux.app.folder import DEFAULT_PORTS
 from queryflux.auth.hashes import check_password
-from queryflux.cli import main
+from queryflux.cli import PORT_FLAGS, main
 
 GOOD = """
 queryflux:
@@ -129,3 +130,48 @@ def test_the_schema_is_a_json_schema(capsys: pytest.CaptureFixture[str]) -> None
     schema = json.loads(capsys.readouterr().out)
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "ClusterConfig" in schema["$defs"]
+
+
+def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, *typed: str) -> None:
+    """What comes from the keyboard; after it Ctrl-D."""
+    lines = iter(typed)
+
+    def getpass(prompt: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", getpass)
+
+
+def test_a_typed_password_is_asked_for_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _at_a_terminal(monkeypatch, "correct horse", "correct horse")
+    assert main(["hash-password"]) == 0
+    assert capsys.readouterr().out.startswith("SCRAM-SHA-256$")
+    _at_a_terminal(monkeypatch, "correct horse", "correct house")
+    assert main(["hash-password"]) == 2
+    captured = capsys.readouterr()
+    assert "differ" in captured.err
+    assert not captured.out
+
+
+@pytest.mark.parametrize("typed", [(), ("correct horse",)])
+def test_ctrl_d_instead_of_a_password(
+    typed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _at_a_terminal(monkeypatch, *typed)
+    assert main(["hash-password"]) == 2
+    assert "no password was given" in capsys.readouterr().err
+
+
+def test_help_shows_the_usual_ports(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert {name: usual for name, (_, usual) in PORT_FLAGS.items()} == DEFAULT_PORTS
+    for name, usual in DEFAULT_PORTS.items():
+        assert f"port of {name} (default: {usual}, or a free one when it is taken)" in text

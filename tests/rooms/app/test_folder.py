@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from queryflux.app.folder import DEFAULT_PORTS, folder_config, free_ports
+from queryflux.app.folder import DEFAULT_PORTS, folder_config, free_ports, how_to_connect
 from queryflux.model.errors import ConfigError
 
 
@@ -38,3 +38,10 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(ConfigError, match="is not a folder"):
         folder_config(file, "127.0.0.1", dict.fromkeys(DEFAULT_PORTS, 0))
+
+
+def test_the_connect_lines_name_the_ports_that_were_opened() -> None:
+    ports = {name: number for number, name in enumerate(DEFAULT_PORTS, 40001)}
+    text = how_to_connect("::1", ports)
+    assert all(str(number) in text for number in ports.values())
+    assert "http://[::1]:40001" in text
