@@ -681,6 +681,64 @@ async def test_a_transaction_ends_with_its_client() -> None:
         )
 
 
+@pytest.mark.parametrize("word", ["BEGIN", "COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("how", ["task", "cancel", "close"])
+async def test_a_transaction_statement_that_is_cut_off_leaves_none_open(word: str, how: str) -> None:
+    slow, arrived = asyncio.Event(), asyncio.Event()
+    open_at_trino: set[str] = set()
+
+    def script(request: Request) -> Reply:
+        sql = request.body.decode()
+        reply = transactional(request)
+        if sql.startswith("START"):
+            open_at_trino.add("tx-1")
+        elif sql in ("COMMIT", "ROLLBACK"):
+            open_at_trino.discard(request.headers["x-trino-transaction-id"])
+        if sql.startswith("START" if word == "BEGIN" else word):
+            arrived.set()
+            reply.wait = slow
+        return reply
+
+    async with talk(script) as (_, client):
+        if word != "BEGIN":
+            await client.execute("BEGIN")
+        ending = asyncio.ensure_future(client.execute(word))
+        await arrived.wait()
+        if how == "task":
+            ending.cancel()
+        stopping = asyncio.ensure_future(
+            client.connection.close() if how == "close" else client.connection.cancel()
+        )
+        await asyncio.sleep(0)
+        slow.set()
+        await asyncio.wait({ending, stopping})
+        assert open_at_trino == set()
+        assert client.connection.transaction is TransactionStatus.IDLE
+        if how == "task":
+            assert ending.cancelled()
+        elif word == "BEGIN":
+            assert isinstance(ending.exception(), QueryCancelled)
+        else:
+            assert ending.result() == Done(word)
+
+
+def state_of(client: Talk) -> TransactionStatus:
+    return client.connection.transaction
+
+
+async def test_a_transaction_that_began_just_as_its_client_went() -> None:
+    async with talk(transactional) as (there, client):
+        beginning = asyncio.ensure_future(client.execute("BEGIN"))
+        for _ in range(10000):
+            if state_of(client) is TransactionStatus.OPEN:
+                break
+            await asyncio.sleep(0)
+        assert beginning.cancel()
+        await asyncio.wait({beginning})
+        assert state_of(client) is TransactionStatus.IDLE
+        assert there.seen[-1].body == b"ROLLBACK"
+
+
 async def test_a_catalog_that_is_down_hides_no_other() -> None:
     def script(request: Request) -> Reply:
         sql = request.body.decode()

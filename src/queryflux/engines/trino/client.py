@@ -11,7 +11,8 @@ from queryflux.runtime.bytestream import ByteStream, connect
 from queryflux.runtime.clock import Clock
 from queryflux.wire.http1 import Response, ResponseParser, gunzip
 
-MAX_BODY_BYTES = 1024 * 1024 * 1024
+MAX_BODY_BYTES = 128 * 1024 * 1024
+"""What a coordinator puts on a page at most, when a client asks for it; it is a megabyte otherwise."""
 MAX_RESPONSE_HEADER_BYTES = 1024 * 1024
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 300.0

@@ -13,8 +13,15 @@ from queryflux.engines.trino.relay import TrinoRelay
 from queryflux.engines.trino.rows import PlainRows, run
 from queryflux.engines.trino.session import SessionState, native_headers
 from queryflux.engines.trino.statement import CANCEL_SECONDS, HeaderBlock, TrinoStatement
-from queryflux.engines.trino.transactions import NO_TRANSACTION, STARTED, TRANSACTION_ID, Control, control
-from queryflux.model.errors import InvalidRequest, QueryFluxError, TransactionFailed
+from queryflux.engines.trino.transactions import (
+    NO_TRANSACTION,
+    ROLLBACK,
+    STARTED,
+    TRANSACTION_ID,
+    Control,
+    control,
+)
+from queryflux.model.errors import InvalidRequest, QueryCancelled, QueryFluxError, TransactionFailed
 from queryflux.results.answer import Answer, Done, EngineStats, Shape
 from queryflux.wire.http1 import Response
 from queryflux.wire.trino.native import TrinoStatement as NativeStatement
@@ -35,6 +42,9 @@ class TrinoConnection(EngineConnection):
         self._transaction_id: str | None = None
         self._status = TransactionStatus.IDLE
         self._statement: TrinoStatement | None = None
+        self._controlling: asyncio.Task[Done | QueryFluxError] | None = None
+        self._unwanted = False
+        """Whoever asked for the transaction that is being begun has gone."""
         self._closed = False
 
     @property
@@ -45,7 +55,7 @@ class TrinoConnection(EngineConnection):
         self._check_free()
         command = control(request.sql)
         if command is not None:
-            return await self._control(command, request)
+            return await self._control(command)
         self._check_not_failed()
         statement = self._begin()
         try:
@@ -79,6 +89,9 @@ class TrinoConnection(EngineConnection):
             raise
 
     async def cancel(self) -> None:
+        if self._controlling is not None:
+            await self._settle()
+            return
         statement = self._statement
         if statement is not None and not statement.ended:
             self._fail()
@@ -91,6 +104,7 @@ class TrinoConnection(EngineConnection):
         if self._closed:
             return
         self._closed = True
+        await self._settle()
         if self._statement is not None:
             await self._statement.stop()
         if self._transaction_id is not None:
@@ -107,7 +121,7 @@ class TrinoConnection(EngineConnection):
         if self._closed:
             raise InvalidRequest("the connection is closed")
         self._engine.check_open()
-        if self._statement is not None and not self._statement.ended:
+        if self._controlling is not None or (self._statement is not None and not self._statement.ended):
             raise InvalidRequest("another statement's result is still open; read or close it first")
 
     def _check_not_failed(self) -> None:
@@ -170,7 +184,48 @@ class TrinoConnection(EngineConnection):
 
     # Transactions.
 
-    async def _control(self, command: Control, request: EngineRequest) -> Done:
+    async def _control(self, command: Control) -> Done:
+        """In a task of its own, which goes on when the client does not wait: of a transaction that began
+        meanwhile, or did not end, nobody would know. Raises QueryCancelled for a BEGIN that was cancelled."""
+        was_idle = self._status is TransactionStatus.IDLE
+        try:
+            outcome = await asyncio.shield(self._spawn(command))
+        except asyncio.CancelledError:
+            await self._settle()
+            if was_idle and self._transaction_id is not None:  # begun just before the client went
+                await asyncio.shield(self._spawn(ROLLBACK))
+            raise
+        if isinstance(outcome, QueryFluxError):
+            raise outcome
+        return outcome
+
+    def _spawn(self, command: Control) -> "asyncio.Task[Done | QueryFluxError]":
+        task = self._engine.tasks.spawn("transaction", self._controlled(command))
+        self._controlling = task
+        return task
+
+    async def _settle(self) -> None:
+        """Nobody waits for BEGIN, COMMIT or ROLLBACK any more: see it to its end, or after CANCEL_SECONDS
+        break it off."""
+        task = self._controlling
+        if task is None:
+            return
+        self._unwanted = True
+        await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        if not task.done() and self._statement is not None:
+            await self._statement.stop()
+            await asyncio.wait({task})
+
+    async def _controlled(self, command: Control) -> Done | QueryFluxError:
+        try:
+            return await self._apply(command)
+        except QueryFluxError as error:
+            return error  # whoever waited may be gone, and it is no fault of ours
+        finally:
+            self._controlling = None
+            self._unwanted = False
+
+    async def _apply(self, command: Control) -> Done:
         """As PostgreSQL does: BEGIN in a transaction and COMMIT outside one change nothing, and COMMIT of a
         failed transaction rolls it back."""
         if command.tag == "BEGIN":
@@ -187,15 +242,21 @@ class TrinoConnection(EngineConnection):
         if tag == "COMMIT":
             await self._say(tag, transaction)
         else:
-            with contextlib.suppress(QueryFluxError):  # one that Trino has forgotten is rolled back
-                await self._say(tag, transaction)
+            await self._roll_back(transaction)
         return Done(tag)
+
+    async def _roll_back(self, transaction: str) -> None:
+        with contextlib.suppress(QueryFluxError):  # one that Trino has forgotten is rolled back
+            await self._say("ROLLBACK", transaction)
 
     async def _start_transaction(self, sql: str) -> None:
         rows = await self._say(sql, NO_TRANSACTION)
         started = rows.headers.get(STARTED)
         if started is None:
             raise InvalidRequest("Trino did not start a transaction")
+        if self._unwanted:
+            await self._roll_back(started)
+            raise QueryCancelled("the query was cancelled")
         self._transaction_id = started
         self._status = TransactionStatus.OPEN
 

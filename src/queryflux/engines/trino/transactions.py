@@ -28,6 +28,9 @@ class Control:
     sql: str
 
 
+ROLLBACK = Control("ROLLBACK", "ROLLBACK")
+
+
 def control(sql: str) -> Control | None:
     """The transaction control statement that a text is, if it is one."""
     match = _CONTROL.match(sql)
