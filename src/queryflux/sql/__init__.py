@@ -1,1 +1,1 @@
-"""SQL text: its kind, its statements, its fingerprint, and the same question in another dialect."""
+"""SQL text: its kind, its statements, and the same question in another dialect."""

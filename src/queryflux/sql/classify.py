@@ -1,7 +1,10 @@
 """The kind of a statement, from its leading words; no parser."""
 
+from collections.abc import Iterator
+
 from queryflux.sql.kinds import Classification, StatementKind
-from queryflux.sql.lexer import tokens
+from queryflux.sql.lexer import blank_end, tokens
+from queryflux.sql.outline import landmarks, outline, top_level, writing_cte
 from queryflux.sql.textcache import TextCache
 
 _KINDS = {
@@ -34,6 +37,7 @@ _WRITING = frozenset(
 )
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _QUERY_WORDS = frozenset({"SELECT", "VALUES", "TABLE", *_CHANGES})
+_MYSQL_FAMILY = frozenset({"mysql", "starrocks", "doris"})
 # PostgreSQL's command tags leave out what stands between the verb and the kind of object.
 _BETWEEN_WORDS = """
 OR REPLACE GLOBAL LOCAL TEMP TEMPORARY UNLOGGED UNIQUE RECURSIVE TRUSTED PROCEDURAL CONSTRAINT DEFAULT
@@ -70,6 +74,9 @@ _TAGS = {
 _CACHED_BYTES = 4 << 20
 _LONGEST_KEPT = 16 << 10
 _cache: TextCache[Classification] = TextCache(_CACHED_BYTES)
+_LARGE_REMEMBERED = 64
+_large: dict[tuple[int, int, str], Classification] = {}
+"""Of large texts only the hash (64 bits, keyed by the process) and length are kept."""
 _EMPTY = Classification(StatementKind.EMPTY, ())
 _SELECTS = ("SELECT ", "select ", "SELECT\n", "select\n")
 _A_SELECT = Classification(StatementKind.QUERY, ("SELECT",))
@@ -78,15 +85,26 @@ _A_SELECT = Classification(StatementKind.QUERY, ("SELECT",))
 def classify(text: str, dialect: str) -> Classification:
     """The kind of the (first) statement of ``text``. Comments before it are passed over; what MySQL runs in
     ``/*! */`` counts. Cached by text, in about 4 MiB."""
+    if len(text) > _LONGEST_KEPT:
+        return _classify_large(text, dialect)
     if text[:7] in _SELECTS and "into" not in text.lower():
         return _A_SELECT  # by far the most, and a text with values in it is rarely seen twice
-    if len(text) > _LONGEST_KEPT:
-        return _classify(text, dialect, 0)
     key = (text, dialect)
     known = _cache.get(key)
     if known is None:
         known = _classify(text, dialect, 0)
         _cache.put(key, known, text)
+    return known
+
+
+def _classify_large(text: str, dialect: str) -> Classification:
+    key = (hash(text), len(text), dialect)
+    known = _large.get(key)
+    if known is None:
+        known = _classify(text, dialect, 0)
+        if len(_large) >= _LARGE_REMEMBERED:
+            _large.clear()
+        _large[key] = known
     return known
 
 
@@ -112,10 +130,8 @@ class _Words:
 
 
 def _classify(text: str, dialect: str, start: int) -> Classification:
-    words = _Words(text, dialect, start)
+    words = _Words(text, dialect, blank_end(text, dialect, start, "("))
     first = words.next()
-    while first == "(":
-        first = words.next()
     if not first or first == ";":
         return _EMPTY
     special = _SPECIAL.get(first)
@@ -153,40 +169,29 @@ def _definition(text: str, dialect: str, words: _Words, first: str) -> Classific
 def _with(text: str, dialect: str, words: _Words, first: str) -> Classification:
     """WITH: the statement after the common table expressions says what it is; one of them that changes data
     (PostgreSQL) makes it a write all the same."""
-    depth, previous, changes = 0, "", False
-    while word := words.next():
-        if word == "(":
-            depth += 1
-        elif word == ")":
-            depth -= 1
-        elif previous == "(" and depth == 1 and word in _CHANGES:
-            following = words.next()
-            changes = changes or following != "("
-            depth += following == "("
-        elif depth == 0 and word in _QUERY_WORDS and previous not in ("", ",", "RECURSIVE"):
-            if word == "SELECT" and not changes:
-                return _select(text, dialect, words, word)
-            kind = _BY_WORD[word]
-            writes = changes or kind is StatementKind.WRITE
-            return Classification(StatementKind.WRITE if writes else kind, (word,), writes)
-        previous = word
-    return Classification(StatementKind.WRITE if changes else StatementKind.QUERY, ("SELECT",), changes)
+    whole = outline(text, dialect, words.offset)
+    changes = writing_cte(whole)
+    marks = landmarks(top_level(whole), after_with=True)
+    word = next((mark for mark in marks if mark in _QUERY_WORDS), "SELECT")
+    if word == "SELECT" and not changes:
+        return _into(marks, dialect)
+    kind = _BY_WORD[word]
+    writes = changes or kind is StatementKind.WRITE
+    return Classification(StatementKind.WRITE if writes else kind, (word,), writes)
 
 
 def _select(text: str, dialect: str, words: _Words, first: str) -> Classification:
     """SELECT INTO makes a table (PostgreSQL) or writes a file or variable (MySQL)."""
-    if "into" in text.lower():
-        depth = 0
-        while word := words.next():
-            depth += (word == "(") - (word == ")")
-            if depth == 0 and word == "INTO":
-                kind = (
-                    StatementKind.WRITE if dialect in ("mysql", "starrocks", "doris") else StatementKind.DDL
-                )
-                return Classification(kind, (first,), True)
-            if word == ";":
-                break
-    return Classification(StatementKind.QUERY, (first,))
+    if "into" not in text.lower():
+        return _A_SELECT
+    return _into(landmarks(top_level(outline(text, dialect, words.offset))), dialect)
+
+
+def _into(marks: Iterator[str], dialect: str) -> Classification:
+    if "INTO" not in marks:
+        return _A_SELECT
+    kind = StatementKind.WRITE if dialect in _MYSQL_FAMILY else StatementKind.DDL
+    return Classification(kind, ("SELECT",), True)
 
 
 def _explain(text: str, dialect: str, words: _Words, first: str) -> Classification:
@@ -215,7 +220,7 @@ def _explain(text: str, dialect: str, words: _Words, first: str) -> Classificati
 
 
 def _describe(text: str, dialect: str, words: _Words, first: str) -> Classification:
-    if dialect in ("mysql", "starrocks", "doris"):
+    if dialect in _MYSQL_FAMILY:
         return _explain(text, dialect, words, first)
     second = words.next()
     return Classification(
@@ -233,13 +238,9 @@ def _set(text: str, dialect: str, words: _Words, first: str) -> Classification:
 
 def _copy(text: str, dialect: str, words: _Words, first: str) -> Classification:
     """COPY ... FROM writes, COPY ... TO reads."""
-    depth, writes = 0, True
-    while word := words.next():
-        depth += (word == "(") - (word == ")")
-        if depth == 0 and word in ("FROM", "TO"):
-            writes = word == "FROM"
-            break
-    return Classification(StatementKind.COPY, (first,), writes)
+    marks = landmarks(top_level(outline(text, dialect, words.offset)))
+    direction = next((mark for mark in marks if mark in ("FROM", "TO")), "FROM")
+    return Classification(StatementKind.COPY, (first,), direction == "FROM")
 
 
 def _rollback(text: str, dialect: str, words: _Words, first: str) -> Classification:

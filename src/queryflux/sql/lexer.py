@@ -61,9 +61,11 @@ TRAITS = {
     "": Traits(dollar_quotes=True, backticks=True),
 }
 
-_DOUBLED = r"{q}(?:[^{q}]|{q}{q})*+(?:{q}|\Z)"
-_ESCAPED = r"{q}(?:[^{q}\\]|\\[\s\S]|{q}{q}|\\\Z)*+(?:{q}|\Z)"
+# Loops are over runs of characters, not over characters: strings of megabytes are passed at memory speed.
+_DOUBLED = r"{q}[^{q}]*+(?:{q}{q}[^{q}]*+)*+(?:{q}|\Z)"
+_ESCAPED = r"{q}[^{q}\\]*+(?:(?:\\[\s\S]|{q}{q}|\\\Z)[^{q}\\]*+)*+(?:{q}|\Z)"
 _TAG = r"[A-Za-z_\x80-\U0010FFFF][A-Za-z0-9_\x80-\U0010FFFF]*"
+_LETTER = r"A-Za-z_\x80-\U0010FFFF"
 WORD = r"[A-Za-z_\x80-\U0010FFFF][A-Za-z0-9_$\x80-\U0010FFFF]*+"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]+|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?)"
 _NESTED_OPEN = re.compile(r"/\*|\*/")
@@ -102,9 +104,9 @@ def comment_pattern(traits: Traits) -> str:
         # The server runs what stands in /*! */ and /*!80000 */: only the marks themselves are no SQL.
         parts.append(r"/\*[Mm]?![0-9]*|\*/")
     if traits.nested_comments:
-        parts.append(r"/\*(?:[^*/]|\*(?!/)|/(?!\*))*+(?:\*/|\Z)")
+        parts.append(r"/\*[^*/]*+(?:(?:\*(?!/)|/(?!\*))[^*/]*+)*+(?:\*/|\Z)")
     else:
-        parts.append(r"/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)")
+        parts.append(r"/\*[^*]*+(?:\*(?!/)[^*]*+)*+(?:\*/|\Z)")
     return "(?:" + "|".join(parts) + ")"
 
 
@@ -116,6 +118,53 @@ def nested_end(text: str, start: int) -> int:
         if depth == 0:
             return mark.end()
     return len(text)
+
+
+def passage_pattern(traits: Traits, stops: str) -> str:
+    """Alternatives that, repeated, pass over everything up to one of ``stops`` or a nested comment: words
+    and numbers in long runs, strings, names and comments whole."""
+    marks = "".join(("'\"", "`" * traits.backticks, "#" * traits.hash_comments, "$" * traits.dollar_quotes))
+    run = rf"[^{stops}/\-{marks}]"
+    return "|".join((run + "++", opaque_pattern(traits, run + "*+"), r"/(?!\*)", "-", r"\$"))
+
+
+def opaque_pattern(traits: Traits, then: str = "") -> str:
+    """Alternatives for strings, quoted names and comments, each told by its first character so that a search
+    for them is fast; ``then`` is a pattern for what may follow a string. A doubled quote looks like a second
+    string. Where a name holds ``$``, its rest counts as one."""
+    escaped = _ESCAPED.format(q="'")
+    parts = [comment_pattern(traits)]
+    if traits.backslashes:
+        parts.append(escaped + then)
+    else:
+        # Of the prefixes only that of E'..' changes where the string ends.
+        after_e = rf"(?<=[eE]')(?<![{_LETTER}0-9$][eE]'){escaped[1:]}"
+        parts.append(rf"'(?:{after_e}|[^']*+(?:'|\Z){then})")
+    parts.append(_ESCAPED.format(q='"') if traits.double_quoted_strings else r'"[^"]*+(?:"|\Z)')
+    if traits.backticks:
+        parts.append(r"`[^`]*+(?:`|\Z)")
+    if traits.dollar_quotes:
+        quote = rf"(?P<tag>(?:{_TAG})?)\$[\s\S]*?(?:\$(?P=tag)\$|\Z)"
+        parts.append(rf"\$(?:(?<=[{_LETTER}0-9]\$)[{_LETTER}0-9$]*+|{quote})")
+    return "|".join(parts)
+
+
+@cache
+def _blank_expression(dialect: str, skipped: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:[\s\x00{skipped}]++|{comment_pattern(traits_of(dialect))})*+")
+
+
+def blank_end(text: str, dialect: str, start: int = 0, skipped: str = "") -> int:
+    """The offset after white space, comments and what characters are ``skipped``."""
+    match = _blank_expression(dialect, skipped).match
+    nests = traits_of(dialect).nested_comments
+    while True:
+        found = match(text, start)
+        assert found is not None
+        start = found.end()
+        if not nests or not text.startswith("/*", start):
+            return start
+        start = nested_end(text, start)
 
 
 @cache

@@ -3,18 +3,10 @@
 import re
 from functools import cache
 
-from queryflux.sql.lexer import (
-    WORD,
-    comment_pattern,
-    nested_end,
-    quoted_pattern,
-    string_pattern,
-    tokens,
-    traits_of,
-)
+from queryflux.sql.lexer import blank_end, nested_end, passage_pattern, traits_of
 
 _STORED_PROGRAM = re.compile(
-    r"\s*create\s+(?:or\s+replace\s+)?(?:definer\s*=\s*\S+\s+)?(?:aggregate\s+)?"
+    r"create\s+(?:or\s+replace\s+)?(?:definer\s*=\s*\S+\s+)?(?:aggregate\s+)?"
     r"(?P<what>function|procedure|trigger|event)\b",
     re.IGNORECASE,
 )
@@ -39,28 +31,13 @@ def split(text: str, dialect: str) -> list[str]:
 
 def has_words(text: str, dialect: str) -> bool:
     """Whether there is anything but white space and comments."""
-    return any(kind not in ("space", "comment") for kind, _, _ in tokens(text, dialect))
+    return text[:1].isalpha() or blank_end(text, dialect) < len(text)
 
 
 @cache
 def _run_expression(dialect: str) -> re.Pattern[str]:
     """Everything up to the next semicolon or nested comment, in one match."""
-    traits = traits_of(dialect)
-    marks = "".join(("'\"", "`" * traits.backticks, "#" * traits.hash_comments, "$" * traits.dollar_quotes))
-    return re.compile(
-        "(?:"
-        + "|".join(
-            (
-                comment_pattern(traits),
-                string_pattern(traits),
-                quoted_pattern(traits),
-                WORD,
-                rf"[^;A-Za-z_\x80-\U0010FFFF/\-{marks}]++",
-                r"/(?!\*)|-" + (r"|\$" if traits.dollar_quotes else ""),
-            )
-        )
-        + ")*+"
-    )
+    return re.compile(f"(?:{passage_pattern(traits_of(dialect), ';')})*+")
 
 
 def _cut(text: str, dialect: str) -> list[str]:
@@ -90,7 +67,7 @@ def _rejoin(parts: list[str], dialect: str) -> list[str]:
     while index < len(parts):
         part = parts[index]
         index += 1
-        program = _STORED_PROGRAM.match(part)
+        program = part[:1] in ("c", "C") and _STORED_PROGRAM.match(part)
         if program and traits_of(dialect).executable_comments and re.search(r"(?i)\bbegin\b", part):
             part = ";\n".join([part, *parts[index:]]).rstrip(";\n")
             index = len(parts)

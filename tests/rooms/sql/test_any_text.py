@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from queryflux.metadata.recognise import recognise
 from queryflux.model.errors import QueryFluxError
 from queryflux.sql.classify import classify
-from queryflux.sql.fingerprint import fingerprint, mask_literals
 from queryflux.sql.lexer import tokens
 from queryflux.sql.split import split
 from queryflux.sql.transpile import transpile
@@ -33,8 +32,6 @@ def test_texts_are_looked_at_without_fail(text: str, dialect: str) -> None:
     assert "".join(text[a:b] for _, a, b in tokens(text, dialect)) == text
     classify(text, dialect)
     split(text, dialect)
-    fingerprint(text, dialect)
-    mask_literals(text, dialect)
     recognise(text, dialect)
 
 
@@ -63,7 +60,7 @@ def test_catalog_queries_compile_or_are_refused(text: str, dialect: str) -> None
 
 @pytest.mark.parametrize("heavy", ["sqlglot", "pyarrow", "numpy", "duckdb", "sqlite3", "re2"])
 def test_what_every_process_loads_is_light(heavy: str) -> None:
-    modules = "translate classify split fingerprint bind kinds lite helper"
+    modules = "translate classify split bind kinds lite helper"
     imports = "; ".join(f"import queryflux.sql.{name}" for name in modules.split())
     code = f"{imports}; import queryflux.metadata.recognise; import sys; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

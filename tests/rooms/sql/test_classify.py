@@ -51,6 +51,18 @@ CASES = [
     ("select a into b from c", "postgres", K.DDL, ("SELECT",), True),
     ("select 'into', (select 1 as into_x) from c", "postgres", K.QUERY, ("SELECT",), False),
     ("select 1 into @x", "mysql", K.WRITE, ("SELECT",), True),
+    ("select a, 'x' into t from c", "postgres", K.DDL, ("SELECT",), True),
+    ('select "into", b -- into\n /* into /* into */ */ from c', "postgres", K.QUERY, ("SELECT",), False),
+    (r"select e'\' into', 1 from c", "postgres", K.QUERY, ("SELECT",), False),
+    (r"select E'\\' into t from c", "postgres", K.DDL, ("SELECT",), True),
+    ("select $a$ into $a$, a.into from c; select 1 into t", "postgres", K.QUERY, ("SELECT",), False),
+    ("select ((((((a)))))) into t from c", "postgres", K.DDL, ("SELECT",), True),
+    ("select ((((((a into t))))))", "postgres", K.QUERY, ("SELECT",), False),
+    ("with insert as (select 1), update as (select 2) select 1", "postgres", K.QUERY, ("SELECT",), False),
+    ("with a(x) as (values (1), ('(')) table a", "postgres", K.QUERY, ("TABLE",), False),
+    ("with a as (/* x */ update t set a = 1 returning a) select 1", "postgres", K.WRITE, ("SELECT",), True),
+    ("with a as (select 1) merge into t using a on true", "postgres", K.WRITE, ("MERGE",), True),
+    ('copy t (a, "from") to stdout', "postgres", K.COPY, ("COPY",), False),
     ("explain select 1", "postgres", K.EXPLAIN, ("EXPLAIN",), False),
     ("explain delete from t", "postgres", K.EXPLAIN, ("EXPLAIN",), False),
     ("explain analyze delete from t", "postgres", K.EXPLAIN, ("EXPLAIN",), True),
@@ -96,6 +108,24 @@ def test_kind_words_and_writes(
 ) -> None:
     found = classify(text, dialect)
     assert (found.kind, found.words, found.writes) == (kind, words, writes)
+
+
+def test_large_texts_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "with a as (values " + ", ".join(["('into', ((1)))"] * 20_000) + ") insert into t select * from a"
+    first = classify(text, "postgres")
+    assert (first.kind, first.words) == (K.WRITE, ("INSERT",))
+    monkeypatch.setattr("queryflux.sql.classify._classify", None)
+    assert classify(text, "postgres") is first
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["(", "(a", "('", "/*", "/* ", "$a$", "$a ", "a into_ ", "'", "e'\\", "into ", ",", "()", "-- \n"],
+)
+@pytest.mark.parametrize("before", ["", "with a as (select 1", "select 'into', "])
+def test_time_is_linear_in_the_text(before: str, piece: str) -> None:
+    """A quadratic scan of 400 kB would not come to an end in minutes."""
+    assert classify(before + piece * (400_000 // len(piece)), "postgres") is not None
 
 
 def test_the_same_text_is_classified_once() -> None:
