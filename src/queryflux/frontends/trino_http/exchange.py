@@ -247,7 +247,13 @@ class Exchange:
     def following(self) -> bytes:
         """The URI of the page after this one."""
         kind = b"queued" if self.state is State.QUEUED else b"executing"
-        return self._uri(kind, self.token + 1)
+        return self._uri(kind, self._next_token)
+
+    @property
+    def _next_token(self) -> int:
+        """The token after the one that the page in the making will be given out for: that of the poll that
+        waits for it or was broken off or, if the last poll has had its page, of the next one."""
+        return self.token + (1 if self.page is None else 2)
 
     @property
     def _info(self) -> bytes:
@@ -382,7 +388,7 @@ class Exchange:
         if page.next_uri is not None:
             following = self.following
             self._partial_cancel = partial_cancel_of(page.body)
-            partial = self._uri(b"partial", self.token + 1)
+            partial = self._uri(b"partial", self._next_token)
         try:
             body = rewrite(page.body, self._info, partial, following)
         except ValueError as error:
