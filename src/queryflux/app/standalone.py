@@ -6,7 +6,6 @@ once.
 """
 
 import asyncio
-import contextlib
 import logging
 import signal
 
@@ -26,6 +25,9 @@ from queryflux.telemetry.logs import QueryLog
 from queryflux.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 
 log = logging.getLogger(__name__)
+
+LAST_WORDS_SECONDS = 2.0
+"""How long clients may take, once the drain is over, to fetch what was written for them."""
 
 
 class Standalone:
@@ -119,9 +121,9 @@ class Standalone:
             await self._signalled.wait()
             await self.drain()
         finally:
+            await self.close(0 if self._hurry.is_set() else LAST_WORDS_SECONDS)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            await self.close()
 
     async def drain(self) -> None:
         """Stop taking clients; let running queries end, at most for shutdownDrainTimeoutSecs or until told to
@@ -135,12 +137,14 @@ class Standalone:
             task.cancel()
         await asyncio.gather(draining, hurry, return_exceptions=True)
 
-    async def close(self) -> None:
-        """End what is left and close everything. May be called twice."""
+    async def close(self, grace: float = 0) -> None:
+        """End what is left and close everything; clients may take ``grace`` seconds to fetch what is ready
+        for them. May be called twice."""
         await self.pipeline.close()
-        for door in self.doors.values():
-            with contextlib.suppress(ConnectionError):
-                await door.close()
-        self.doors.clear()
+        doors, self.doors = self.doors, {}
+        closing = [door.close(grace) for door in doors.values()]
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("closing a door failed", exc_info=outcome)
         await self.ops.close()
         self.query_log.flush()

@@ -49,6 +49,7 @@ class Connection:
         self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
         """When ``expire`` is due; infinite while a request is worked on."""
         self._arrives = False
+        self._parting = False
 
     async def serve(self) -> None:
         """Until either side closes."""
@@ -62,7 +63,7 @@ class Connection:
                     return
             request = requests[0]
             keep_alive = await self._answer(request)
-            if not keep_alive:
+            if not keep_alive or self._parting:
                 return
             requests.popleft()
             if requests or not self._parser.idle:
@@ -77,6 +78,12 @@ class Connection:
             self._stream.close()
         else:
             self._stream.abort()
+
+    def part(self) -> None:
+        """The door closes: end once what has been asked is answered."""
+        self._parting = True
+        if not self._parser.requests:
+            self._stream.close()
 
     # Receiving.
 
@@ -127,7 +134,7 @@ class Connection:
         if not request.complete:
             await self._refuse(reply)
             return False
-        keep_alive = request.keep_alive and not reply.close and self._violation is None
+        keep_alive = request.keep_alive and not (reply.close or self._parting or self._violation)
         try:
             await self._write(request, reply, keep_alive)
         finally:

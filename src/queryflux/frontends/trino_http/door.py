@@ -1,5 +1,7 @@
 """The Trino HTTP door: one listener, its connections, and a tick that ends what takes too long."""
 
+import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,6 +27,8 @@ from queryflux.runtime.tasks import TaskGroup
 from queryflux.runtime.threads import LaneThread
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 _LABEL = ClientProtocol.TRINO_HTTP.label
@@ -96,12 +100,20 @@ class TrinoDoor:
         self._listener.stop_accepting()
 
     async def close(self, grace: float = 0) -> None:
-        """End everything: statements first, then connections. No task, thread or socket is left."""
+        """Let clients fetch what is ready, at most for ``grace`` seconds; then end everything: statements
+        first, then connections. No task or thread is left."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._registry.wait_until_fetched()
+        except TimeoutError:
+            log.debug("TrinoHttp: %d statements are left", len(self._registry.live))
         self._closed = True
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
         await self._registry.close()
+        for connection in list(self._connections):
+            connection.part()
         await self._listener.close(grace)
         await self._tasks.close()
         if self._thread is not None:

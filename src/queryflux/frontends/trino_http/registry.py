@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.trino_http.errors import TrinoError
 from queryflux.frontends.trino_http.exchange import Exchange
+from queryflux.frontends.trino_http.state import State
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import AccessDenied, QueryNotFound
 from queryflux.model.identity import VerifiedIdentity
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 ABANDON_SECONDS = 300.0
 RETAIN_SECONDS = 60.0
 RETAIN_BYTES = 32 << 20
+_STOPPED = frozenset({State.CANCELLED, State.ABANDONED})
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Registry:
         self._ended: OrderedDict[str, tuple[float, int]] = OrderedDict()
         self._ended_bytes = 0
         self._transactions: dict[str, Transaction] = {}
+        self._handed_out = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._exchanges)
@@ -83,10 +86,20 @@ class Registry:
         if exchange.id not in self._exchanges or exchange.id in self._ended:
             return
         size = len(exchange.page.body) if exchange.page is not None else 0
+        self._handed_out.set()
         self._ended[exchange.id] = (self._clock.monotonic() + RETAIN_SECONDS, size)
         self._ended_bytes += size
         while self._ended_bytes > RETAIN_BYTES:
             self._forget(next(iter(self._ended)))
+
+    async def wait_until_fetched(self) -> None:
+        """Return when every statement that was not stopped has had its last page fetched."""
+        while any(
+            exchange.id not in self._ended and exchange.state not in _STOPPED
+            for exchange in self._exchanges.values()
+        ):
+            self._handed_out.clear()
+            await self._handed_out.wait()
 
     def _forget(self, query_id: str) -> None:
         _, size = self._ended.pop(query_id)
