@@ -1,8 +1,9 @@
 """A statement in the dialect of the engine that will run it.
 
 sqlglot is loaded when the first statement needs it. Statements up to ``INLINE_CHARS`` are translated at once
-(a millisecond or so); larger ones in a helper process with a deadline, because a long list of literals keeps
-sqlglot busy for seconds and the event loop has to go on.
+(a few milliseconds); larger ones in a helper process with a deadline, because a long list of literals keeps
+sqlglot busy for seconds and the event loop has to go on. Those over ``LONG_CHARS`` have a helper of their
+own, so that nothing of ordinary size waits behind them.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +18,15 @@ from queryflux.sql.textcache import TextCache
 if TYPE_CHECKING:
     from queryflux.sql.transpile import Outcome
 
-INLINE_CHARS = 16 << 10
+INLINE_CHARS = 2 << 10
+LONG_CHARS = 64 << 10
 DEFAULT_DEADLINE_SECS = 5.0
 _FAMILIES = (
     frozenset({"mysql", "starrocks", "doris", "singlestore"}),
     frozenset({"trino", "presto", "athena"}),
 )
-_WARM_UP = "SELECT a, count(*) FROM t WHERE b > 1 AND c LIKE 'x%' GROUP BY a ORDER BY a LIMIT 5"
+_WARM_UP = "SELECT a, count(*) / 2 FROM t WHERE b > 1 AND c LIKE 'x%' GROUP BY a ORDER BY a LIMIT 5"
+_warmed: set[tuple[str, str]] = set()
 
 
 class TranslationMode(StrEnum):
@@ -79,7 +82,7 @@ class Translator:
         self._deadline = deadline
         self._cache: TextCache[Outcome] = TextCache(cache_bytes)
         self._new_helper = helper
-        self._helper: TranspileHelper | None = None
+        self._helpers: dict[bool, TranspileHelper] = {}
 
     async def translate(self, text: str, source: str, target: str) -> Translation:
         """One executable statement from dialect to dialect. What is not translated is forwarded as it is.
@@ -102,9 +105,11 @@ class Translator:
     async def _outcome(self, text: str, source: str, target: str) -> "Outcome":
         strict = self.mode is TranslationMode.STRICT
         if len(text) > INLINE_CHARS:
-            if self._helper is None:
-                self._helper = self._new_helper()
-            return await self._helper.transpile(text, source, target, strict, self._deadline)
+            is_long = len(text) > LONG_CHARS
+            helper = self._helpers.get(is_long)
+            if helper is None:
+                helper = self._helpers[is_long] = self._new_helper()
+            return await helper.transpile(text, source, target, strict, self._deadline)
         from queryflux.sql.transpile import transpile
 
         return transpile(text, source, target, strict)
@@ -133,18 +138,22 @@ class Translator:
         return Translation(text, TranslationStatus.NO, reason, message, position)
 
     def warm(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Load sqlglot and the dialects of the (source, target) pairs that differ, which takes 100 ms or so.
-        Does nothing when none differ."""
-        for source, target in pairs:
-            if needs_translation(source, target):
+        """Load sqlglot and the dialects of the (source, target) pairs that differ, which takes 100 ms or so
+        the first time in a process and nothing after that, or when none differ. Raises nothing."""
+        for pair in pairs:
+            if pair in _warmed or not needs_translation(*pair):
+                continue
+            try:
                 from queryflux.sql.transpile import transpile
-
-                transpile(_WARM_UP, source, target, False)
+            except ImportError:
+                return  # each statement will say so
+            transpile(_WARM_UP, *pair, strict=False)
+            _warmed.add(pair)
 
     async def close(self) -> None:
-        """Stop the helper process, if there is one."""
-        if self._helper is not None:
-            await self._helper.close()
+        """Stop the helper processes, if there are any."""
+        for helper in self._helpers.values():
+            await helper.close()
 
 
 def needs_translation(source: str, target: str) -> bool:

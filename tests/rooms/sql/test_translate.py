@@ -8,6 +8,7 @@ from queryflux.model.errors import NotSupported, SqlSyntaxError
 from queryflux.sql.helper import HelperFailed, TranspileHelper
 from queryflux.sql.translate import (
     INLINE_CHARS,
+    LONG_CHARS,
     TranslationMode,
     TranslationReason,
     TranslationStatus,
@@ -111,14 +112,30 @@ async def test_large_statements_go_to_the_helper() -> None:
         done = await translator.translate(BIG, "postgres", "trino")
         assert done.status is TranslationStatus.FALLBACK
         assert done.sql.startswith("SELECT * FROM t WHERE a IN (0, 1")
-        helper = translator._helper
-        assert helper is not None
+        helper = translator._helpers[False]
         assert helper._process is not None
         await translator.translate(BIG, "postgres", "duckdb")
         assert helper._process.returncode is None
     finally:
         await translator.close()
     await translator.close()
+
+
+async def test_very_long_statements_have_a_helper_of_their_own() -> None:
+    translator = Translator()
+    try:
+        done = await translator.translate(f"select '{'x' * LONG_CHARS}' as x", "postgres", "trino")
+        assert done.status is TranslationStatus.YES
+        assert set(translator._helpers) == {True}
+    finally:
+        await translator.close()
+
+
+def test_warming_up_twice_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [("mysql", "trino"), ("trino", "trino"), ("", "duckdb")]
+    Translator().warm(pairs)
+    monkeypatch.setattr("queryflux.sql.transpile.transpile", None)
+    Translator().warm(pairs)
 
 
 async def test_a_deadline_forwards_or_refuses_and_a_new_helper_follows() -> None:
