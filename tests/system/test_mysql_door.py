@@ -172,6 +172,23 @@ def test_a_transaction_is_rolled_back(place: Serving) -> None:
         fetch(connection, "DROP TABLE kept")
 
 
+def test_pymysql_as_it_comes_goes_on_after_errors(place: Serving) -> None:
+    """Its default is autocommit=0."""
+    with closing(connect(place, autocommit=False)) as connection:
+        for failing in ("SELEC 1", "INSERT INTO nowhere VALUES (1)", "CREATE TABLE a.b.c.d (x INT)"):
+            with pytest.raises(pymysql.MySQLError):
+                fetch(connection, failing)
+            assert fetch(connection, "SELECT 1") == [(1,)]
+        fetch(connection, "CREATE TABLE undone (x INT)")
+        with pytest.raises(pymysql.MySQLError, match="The transaction was rolled back"):
+            fetch(connection, "SELECT * FROM nowhere")
+        with pytest.raises(pymysql.MySQLError, match="undone"):
+            fetch(connection, "SELECT * FROM undone")
+        fetch(connection, "CREATE TABLE done (x INT)")
+        connection.commit()
+        assert fetch(connection, "SELECT * FROM done") == []
+
+
 def test_kill_query_from_a_second_connection(place: Serving) -> None:
     with closing(connect(place)) as victim, closing(connect(place)) as killer:
         number = victim.thread_id()

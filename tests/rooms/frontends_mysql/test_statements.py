@@ -9,7 +9,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from queryflux.engines.port import Capability, EngineRequest
+from queryflux.engines.port import Capability, EngineRequest, TransactionStatus
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import EngineError, EngineErrorKind
 from queryflux.results.answer import Done
@@ -365,6 +365,71 @@ async def test_a_client_that_said_it_only_reads() -> None:
         await client.query("SET SESSION TRANSACTION READ ONLY")
         assert error_number((await client.query("DELETE FROM t"))[0]) == 1792
         assert place.pipeline.texts == []
+
+
+# Statements that fail in a transaction.
+
+BAD = EngineError("no such table", kind=EngineErrorKind.TABLE_NOT_FOUND)
+FAILING = {"SELECT bad": Step(error=BAD), "INSERT INTO bad VALUES (1)": Step(error=BAD)}
+
+
+@pytest.mark.parametrize("failing", FAILING)
+async def test_a_failure_after_reads_leaves_the_transaction_usable(failing: str) -> None:
+    async with house(steps=FAILING) as place, RawClient(place.port) as client:
+        await client.log_in()
+        await client.query("START TRANSACTION")
+        await client.query("SELECT 1")
+        assert error_number((await client.query(failing))[0]) == 1146
+        assert flags((await client.query("SELECT 2"))[-1]) & IN_TRANS
+        await client.query("COMMIT")
+        began = ["START TRANSACTION", "SELECT 1", failing, "ROLLBACK"]
+        assert place.pipeline.texts == [*began, "START TRANSACTION", "SELECT 2", "COMMIT"]
+
+
+async def test_a_failed_first_write_without_autocommit_is_no_more_than_that() -> None:
+    failing = "INSERT INTO bad VALUES (1)"
+    async with house(steps=FAILING) as place, RawClient(place.port) as client:
+        await client.log_in()
+        await client.query("SET autocommit = 0")
+        assert error_number((await client.query(failing))[0]) == 1146
+        assert flags((await client.query("SELECT 2"))[-1]) == 0
+        await client.query("INSERT INTO t VALUES (1)")
+        begun = ["BEGIN", failing, "ROLLBACK", "SELECT 2", "BEGIN"]
+        assert place.pipeline.texts == [*begun, "INSERT INTO t VALUES (1)"]
+
+
+async def test_a_failure_after_a_write_says_that_it_is_lost() -> None:
+    async with house(steps=FAILING) as place, RawClient(place.port) as client:
+        await client.log_in()
+        await client.query("BEGIN")
+        await client.query("DELETE FROM t")
+        answer = (await client.query("SELECT bad"))[0]
+        assert error_number(answer) == 1105
+        assert answer[3:9] == b"#40000"
+        assert b"no such table" in answer
+        assert b"rolled back" in answer
+        assert flags((await client.query("SELECT 2"))[-1]) == AUTOCOMMIT
+
+
+async def test_after_a_savepoint_the_client_goes_back_itself() -> None:
+    async with house(steps=FAILING) as place, RawClient(place.port) as client:
+        await client.log_in()
+        for text in ("BEGIN", "DELETE FROM t", "SAVEPOINT s"):
+            await client.query(text)
+        assert error_number((await client.query("SELECT bad"))[0]) == 1146
+        assert "ROLLBACK" not in place.pipeline.texts
+
+
+@pytest.mark.parametrize(("work", "number"), [("DELETE FROM t", 1105), ("SELECT 1", 0)])
+async def test_a_transaction_lost_between_statements(work: str, number: int) -> None:
+    async with house() as place, RawClient(place.port) as client:
+        await client.log_in()
+        await client.query("BEGIN")
+        await client.query(work)
+        place.engine.connections[0]._status = TransactionStatus.FAILED
+        answer = (await client.query("SELECT 2"))[0]
+        assert (error_number(answer) if answer[0] == 0xFF else 0) == number
+        assert place.pipeline.texts[2] == "ROLLBACK"
 
 
 # Endings.

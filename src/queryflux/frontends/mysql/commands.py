@@ -8,7 +8,8 @@ from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import placeholders
 from queryflux.frontends.mysql.prepared import PreparedStatements
 from queryflux.frontends.mysql.session import ClientSession
-from queryflux.frontends.mysql.statements import DIALECT, StatementRunner
+from queryflux.frontends.mysql.statements import StatementRunner
+from queryflux.frontends.mysql.transactions import DIALECT
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Conversation, StatementKind
@@ -136,7 +137,7 @@ class CommandRunner:
         await self.conversation.close()
         self.session.reset()
         surroundings = self.session.surroundings()
-        self.statements.conversation = self._door.pipeline.converse(self.session.identity, surroundings)
+        self.statements.converse(self._door.pipeline.converse(self.session.identity, surroundings))
         self.statements.ok()
 
     async def _kill(self, payload: bytes) -> None:

@@ -1,15 +1,10 @@
-"""One statement of a client: answered here when it is about the connection, else submitted.
-
-MySQL's transactions, as far as they differ from the pipeline's: with ``autocommit=0`` the first statement
-that may write begins one (reads before it see what is committed, and hold no slot); BEGIN ends one that is
-open; COMMIT and ROLLBACK without one are no errors.
-"""
+"""One statement of a client: answered here when it is about the connection, else submitted."""
 
 import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from queryflux.engines.port import Capability, TransactionStatus
+from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.mysql.answers import answer as local_answer
 from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import evaluate, substitute
@@ -24,9 +19,10 @@ from queryflux.frontends.mysql.local import (
 )
 from queryflux.frontends.mysql.results import ResultWriter, expect_rows
 from queryflux.frontends.mysql.session import ClientSession
+from queryflux.frontends.mysql.transactions import DIALECT, Transactions
 from queryflux.frontends.mysql.variables import NO_LIMIT
 from queryflux.model.endings import EndReason
-from queryflux.model.protocol import ClientProtocol
+from queryflux.model.errors import QueryFluxError
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import Conversation, Query, StatementKind
 from queryflux.results.answer import Answer, Batches, Done
@@ -39,21 +35,7 @@ from queryflux.wire.mysql.errors import EMPTY_QUERY, ServerError
 if TYPE_CHECKING:
     from queryflux.frontends.mysql.door import MysqlDoor
 
-DIALECT = ClientProtocol.MYSQL_WIRE.dialect
-READ_ONLY_TRANSACTION = 1792
-
 _CONTROL = frozenset({StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK})
-_READS = frozenset(
-    {
-        StatementKind.QUERY,
-        StatementKind.SHOW,
-        StatementKind.DESCRIBE,
-        StatementKind.EXPLAIN,
-        StatementKind.USE,
-    }
-)
-_WRITES = frozenset({StatementKind.WRITE, StatementKind.DDL})
-_LOCKING = re.compile(r"\bfor\s+(?:update|share)\b|\block\s+in\s+share\s+mode\b", re.IGNORECASE)
 _TO_SAVEPOINT = re.compile(r"\s*rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
 
 
@@ -69,7 +51,7 @@ class StatementRunner:
         capabilities: ClientCapability,
     ) -> None:
         self.session = session
-        self.conversation = conversation
+        self.converse(conversation)
         self.running: Query | None = None
         self.text = ""
         """The statement that runs, for SHOW PROCESSLIST."""
@@ -79,6 +61,11 @@ class StatementRunner:
         self.writer = ResultWriter(
             exchange, door.threads, deprecate_eof=bool(capabilities & ClientCapability.DEPRECATE_EOF)
         )
+
+    def converse(self, conversation: Conversation) -> None:
+        """Go on with a conversation that is new."""
+        self.conversation = conversation
+        self.transactions = Transactions(self.session, conversation)
 
     def status(self, more: bool = False) -> int:
         """Status flags as they are now; ``more``: another result follows."""
@@ -112,7 +99,7 @@ class StatementRunner:
             if local is not None:
                 await self._local(local, binary, more)
             elif kind in _CONTROL and not _TO_SAVEPOINT.match(text):
-                await self._control(kind, text)
+                await self.transactions.control(kind, text)
                 self.session.error = None
                 self.ok(more)
             else:
@@ -145,9 +132,8 @@ class StatementRunner:
         before = self.session.variables.autocommit
         self.session.assign(local.assignments)
         self.conversation.session = self.session.surroundings()
-        turned_on = self.session.variables.autocommit and not before
-        if turned_on and self.conversation.transaction is not TransactionStatus.IDLE:
-            await self._control(StatementKind.COMMIT, "COMMIT")
+        if self.session.variables.autocommit and not before:
+            await self.transactions.commit()
 
     def use(self, database: str, more: bool = False) -> None:
         """Make ``database`` the default one, and say so."""
@@ -169,36 +155,6 @@ class StatementRunner:
 
     # For an engine.
 
-    async def _control(self, kind: StatementKind, text: str) -> None:
-        idle = self.conversation.transaction is TransactionStatus.IDLE
-        if kind is StatementKind.BEGIN and not idle:
-            await self._finish_control("COMMIT")
-        elif kind is not StatementKind.BEGIN and idle:
-            return
-        await self._finish_control(text)
-
-    async def _finish_control(self, text: str) -> None:
-        query = self.conversation.submit(Statement(text, DIALECT))
-        try:
-            await query.start()
-        finally:
-            await query.close(EndReason.FAILED)
-
-    async def _prepare_for(self, text: str, kind: StatementKind) -> None:
-        """Begin a transaction where autocommit is off and the statement needs one."""
-        variables = self.session.variables
-        if variables.read_only and kind in _WRITES:
-            raise ServerError(
-                READ_ONLY_TRANSACTION,
-                "Cannot execute statement in a READ ONLY transaction.",
-                hint="SET SESSION TRANSACTION READ WRITE",
-            )
-        if variables.autocommit or self.conversation.transaction is not TransactionStatus.IDLE:
-            return
-        reads = kind in _READS and not variables.reads_are_transactional and not _LOCKING.search(text)
-        if not reads and self.conversation.can(Capability.TRANSACTIONS):
-            await self._finish_control("BEGIN")
-
     async def _submit(
         self,
         text: str,
@@ -209,8 +165,18 @@ class StatementRunner:
     ) -> None:
         if "@" in text:
             text = await self._door.threads.read(substitute, text, self.session.literal)
-        await self._prepare_for(text, kind)
-        query = self.conversation.submit(Statement(text, DIALECT, parameters))
+        await self.transactions.before(text, kind)
+        try:
+            await self._execute(Statement(text, DIALECT, parameters), kind, binary, more)
+        except QueryFluxError as error:
+            told = await self.transactions.failed(error)
+            if told is error:
+                raise
+            raise told from error
+        self.transactions.after(text, kind)
+
+    async def _execute(self, statement: Statement, kind: StatementKind, binary: bool, more: bool) -> None:
+        query = self.conversation.submit(statement)
         reason = EndReason.FAILED
         timer = self._limit_time(query, kind)
         self.running = query

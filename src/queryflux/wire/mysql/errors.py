@@ -24,9 +24,11 @@ class ServerError(QueryFluxError):
 
     code = "INVALID_REQUEST"
 
-    def __init__(self, number: int, message: str, *, hint: str = "") -> None:
+    def __init__(self, number: int, message: str, *, hint: str = "", sqlstate: str = "") -> None:
+        """Without ``sqlstate`` that of ``number``."""
         super().__init__(message, hint=hint)
         self.number = number
+        self.sqlstate = sqlstate or _STATES.get(number, "HY000")
 
 
 TOO_MANY_CONNECTIONS: Final = 1040
@@ -124,17 +126,12 @@ _BY_KIND: dict[EngineErrorKind, tuple[int, str]] = {
 def to_mysql(error: QueryFluxError) -> MySqlError:
     """The number, state and message (with its hint) that stand for ``error``."""
     if isinstance(error, ServerError):
-        return MySqlError(error.number, sqlstate_of(error.number), _message(error))
+        return MySqlError(error.number, error.sqlstate, _message(error))
     if isinstance(error, EngineError):
         number, sqlstate = _BY_KIND[error.kind]
     else:
         number, sqlstate = _BY_CODE[error.code]
     return MySqlError(number, sqlstate, _message(error))
-
-
-def sqlstate_of(number: int) -> str:
-    """The SQLSTATE of a number that the door raises itself."""
-    return _STATES.get(number, "HY000")
 
 
 def _message(error: QueryFluxError) -> str:
