@@ -154,6 +154,7 @@ READS = [
     "FROM 'http://127.0.0.1:1/x.csv'",
     "FROM 's3://bucket/x.parquet'",
     "FROM duckdb_secrets()",
+    "FROM duckdb_extensions()",
     "SELECT getenv('HOME')",
     "SELECT * FROM link",
     "SELECT * FROM away",
@@ -163,6 +164,35 @@ READS = [
 @pytest.mark.parametrize("sql", READS)
 async def test_nothing_outside_is_read(engine: DuckDbEngine, folder: Path, outside: Path, sql: str) -> None:
     await Asking(engine).error(sql.format(f=folder, o=outside))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["FROM 't.csv'", "FROM '/etc/passwd'", "FROM read_csv('/etc/passwd')", "FROM read_text('s3://b/x')"],
+)
+async def test_a_path_that_cannot_be_read_says_what_can(engine: DuckDbEngine, folder: Path, sql: str) -> None:
+    error = await Asking(engine).error(sql)
+    assert error.kind in (Kind.PERMISSION, Kind.TABLE_NOT_FOUND)
+    assert "configuration" not in error.message
+    assert "Only the files of the served folder" in error.hint
+    assert str(folder) not in error.message + error.hint
+
+
+async def test_clients_are_not_told_where_the_folder_is(engine: DuckDbEngine, folder: Path) -> None:
+    (folder / "bad.parquet").write_text("this is not Parquet at all")
+    (folder / "odd.csv").write_text("a,b\n1,2\n" + "3,4\n" * 30000 + "x,5\n")
+    asking = Asking(engine)
+    for sql in (
+        "SELECT * FROM bad",
+        "DESCRIBE bad",
+        f"FROM '{folder}/none.csv'",
+        "SELECT sum(a) FROM odd",
+        "SELECT * FROM odd",
+        "FROM read_csv('none')",
+    ):
+        error = await asking.error(sql)
+        assert str(folder) not in error.message + error.hint, sql
+    assert "bad.parquet" in (await asking.error("SELECT * FROM bad")).hint
 
 
 async def test_links_that_stay_inside_are_followed(engine: DuckDbEngine) -> None:
@@ -214,6 +244,15 @@ async def test_limits_are_those_of_the_configuration(engine: DuckDbEngine) -> No
     assert only_ours(spill)
     await engine.close()
     assert not exists(spill)
+
+
+async def test_the_settings_tell_nothing_of_the_hosts_home(engine: DuckDbEngine) -> None:
+    asking = Asking(engine)
+    settings = await asking.rows("SELECT name, value FROM duckdb_settings()")
+    assert str(Path.home()) not in str(settings)
+    for sql in ("FROM duckdb_secrets()", "FROM duckdb_extensions()"):
+        error = await asking.error(sql)
+        assert "/" not in error.message + error.hint
 
 
 def test_an_engine_without_writes_says_so(folder: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from queryflux.engines.duckdb.running import Running
-from queryflux.engines.duckdb.work import Outcome, read_more
+from queryflux.engines.duckdb.work import Outcome, Worker
 from queryflux.model.errors import QueryCancelled, QueryFluxError
 from queryflux.results.answer import Batches, EngineStats
 
@@ -18,11 +18,18 @@ class DuckDbBatches(Batches):
     made when somebody asks."""
 
     def __init__(
-        self, running: Running, sql: str, outcome: Outcome, failed: Callable[[], None], stats: EngineStats
+        self,
+        worker: Worker,
+        running: Running,
+        sql: str,
+        outcome: Outcome,
+        failed: Callable[[], None],
+        stats: EngineStats,
     ) -> None:
         assert outcome.schema is not None
         self.schema = outcome.schema
         self.stats = stats
+        self._worker = worker
         self._running = running
         self._sql = sql
         self._failed = failed
@@ -46,7 +53,7 @@ class DuckDbBatches(Batches):
     async def _read(self) -> None:
         try:
             batches, self._ended = await self._running.call(
-                read_more, self._running.lane, self.schema, self._sql
+                self._worker.read_more, self._running.lane, self.schema, self._sql
             )
         except QueryFluxError:
             self._ended = True

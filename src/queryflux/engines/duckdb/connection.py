@@ -67,7 +67,7 @@ class DuckDbConnection(EngineConnection):
         stats = EngineStats(elapsed_ms=round((self._engine.clock.monotonic() - began) * 1000))
         if outcome.schema is None:
             return Done(outcome.tag, outcome.affected, stats)
-        return DuckDbBatches(running, request.sql, outcome, self._fail, stats)
+        return DuckDbBatches(self._engine.worker, running, request.sql, outcome, self._fail, stats)
 
     async def describe(self, request: EngineRequest) -> Shape:
         self._check_free()

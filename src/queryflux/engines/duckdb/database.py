@@ -97,6 +97,8 @@ class Database:
             settings["threads"] = self._config.threads
         if self.folder is not None:
             settings |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+            # Clients may read the settings: they learn nothing of this host's home folders.
+            settings |= dict.fromkeys(("home_directory", "secret_directory", "extension_directory"), "/none")
         read_only = self._config.read_only and path is not None
         connection = duckdb.connect(path or ":memory:", read_only=read_only, config=settings)
         if self.folder is not None:

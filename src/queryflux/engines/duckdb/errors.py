@@ -75,6 +75,12 @@ _HEAD = re.compile(r"^([A-Za-z][\w ]*?) Error: ", re.S)
 _CARET = re.compile(r"\n\nLINE (\d+): ([^\n]*)\n( *)\^", re.S)
 
 
+READABLE = "Only the files of the served folder can be read; they are tables, and SHOW TABLES lists them."
+_NO_ACCESS = re.compile(
+    r'^Cannot access (?:file|directory) "(.*)" - file system operations are disabled', re.S
+)
+
+
 class _Document(msgspec.Struct):
     exception_type: str = ""
     exception_message: str = ""
@@ -97,6 +103,8 @@ def translate(error: BaseException, sql: str) -> QueryFluxError:
         return EngineConnectionLost(
             f"DuckDB failed and must be opened again: {message.partition(chr(10))[0]}"
         )
+    if kind_name == "Permission" and (denied := _NO_ACCESS.match(message)):
+        return _not_in_the_folder(denied, sql)
     first, _, rest = message.partition("\n")
     kind = _kind(kind_name, first)
     return EngineError(
@@ -109,21 +117,34 @@ def translate(error: BaseException, sql: str) -> QueryFluxError:
     )
 
 
+def _not_in_the_folder(denied: re.Match[str], sql: str) -> EngineError:
+    """A path is shown to the client only if it came from there."""
+    what = f'"{denied[1]}"' if denied[1] in sql else "this"
+    return EngineError(
+        f"{what} cannot be read: it is no file of the served folder by its whole path",
+        kind=Kind.PERMISSION,
+        sqlstate=SQLSTATES[Kind.PERMISSION],
+        name="Permission",
+        hint=READABLE,
+    )
+
+
 def _parts(body: str, sql: str) -> tuple[str, int | None]:
     """The plain message and the character offset in ``sql``."""
+    position = None
     if body.startswith("{"):
         try:
             document = _decode(body)
         except msgspec.DecodeError:
             return body, None
-        if not document.position.isdigit():
-            return document.exception_message, None
-        before = sql.encode()[: int(document.position)]
-        return document.exception_message, len(before.decode(errors="ignore"))
+        body = document.exception_message
+        if document.position.isdigit():
+            before = sql.encode()[: int(document.position)]
+            position = len(before.decode(errors="ignore"))
     caret = _CARET.search(body)
     if caret is None:
-        return body, None
-    return body[: caret.start()], _caret_offset(caret, sql)
+        return body, position
+    return body[: caret.start()], _caret_offset(caret, sql) if position is None else position
 
 
 def _caret_offset(caret: re.Match[str], sql: str) -> int | None:

@@ -181,6 +181,10 @@ class Folder:
                 return f"The file of {name} could not be opened: {reason}"
         return ""
 
+    def relative(self, text: str) -> str:
+        """A message with the paths of the folder's files as seen from the folder."""
+        return text.replace(f"{self._resolved}{os.sep}", "").replace(f"{self.root}{os.sep}", "")
+
     def _apply(self, cursor: Cursor) -> None:
         try:
             tables = named(scan(self._resolved))

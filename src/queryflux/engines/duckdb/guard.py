@@ -4,7 +4,7 @@
 ATTACH write inside the folder, and CREATE in memory. The parser's statement types tell most of it, but not
 all: EXPLAIN ANALYZE runs what it explains, and a WITH clause may hold a COPY or an INSERT in a statement that
 is a SELECT by type. Both are seen in the tokens. A few table functions run SQL given as a string, or change
-the instance; they are refused by name.
+the instance, and some ask for files outside; they are refused by name.
 """
 
 import re
@@ -22,6 +22,7 @@ _ALLOWED_FIRST = {"SELECT", "WITH", "FROM", "PIVOT", "UNPIVOT", "VALUES", "TABLE
 _FORBIDDEN_FUNCTION = re.compile(
     r"query|json_execute_serialized_sql|python_\w+|pandas_scan|arrow_scan\w*|\w*external_resource\w*"
     r"|\w*grammar_extension|enable_\w+|disable_\w+|\w*checkpoint|truncate_duckdb_logs|write_log"
+    r"|duckdb_secrets|which_secret|duckdb_extensions"
 )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from queryflux.engines.duckdb.database import Database
-from queryflux.engines.duckdb.errors import translate
+from queryflux.engines.duckdb.errors import READABLE, translate
 from queryflux.engines.duckdb.guard import check
 from queryflux.engines.duckdb.lanes import Lane
 from queryflux.engines.duckdb.parameters import bind_values
@@ -54,6 +54,14 @@ class Worker:
         except QueryFluxError:
             raise
         except (duckdb.Error, OSError, ValueError, TypeError, OverflowError) as error:
+            lane.close_reader()
+            raise self._explained(translate(error, sql)) from error
+
+    def read_more(self, lane: Lane, schema: "pa.Schema", sql: str) -> "tuple[list[pa.RecordBatch], bool]":
+        """``read``, with errors as ours. Raises QueryFluxError."""
+        try:
+            return read(lane, schema)
+        except (duckdb.Error, OSError, ValueError) as error:
             lane.close_reader()
             raise self._explained(translate(error, sql)) from error
 
@@ -127,11 +135,16 @@ class Worker:
         return outcome
 
     def _explained(self, error: QueryFluxError) -> QueryFluxError:
-        """Add why a table of the folder is missing, where that is known."""
-        if isinstance(error, EngineError) and error.kind is EngineErrorKind.TABLE_NOT_FOUND:
-            folder = self._database.folder
-            if folder is not None and (reason := folder.why_missing(error.message)):
-                error.hint = reason
+        """Add why a table of the folder is missing, where that is known, and leave out where on this host
+        the folder is."""
+        folder = self._database.folder
+        if folder is None or not isinstance(error, EngineError):
+            return error
+        if error.kind is EngineErrorKind.TABLE_NOT_FOUND and (reason := folder.why_missing(error.message)):
+            error.hint = reason
+        if error.kind is EngineErrorKind.TABLE_NOT_FOUND and "/" in error.message:
+            error.hint = READABLE  # FROM '/somewhere/file.csv': DuckDB takes it for a name
+        error.message, error.hint = folder.relative(error.message), folder.relative(error.hint)
         return error
 
 
@@ -149,15 +162,6 @@ def read(lane: Lane, schema: "pa.Schema") -> "tuple[list[pa.RecordBatch], bool]"
         if batch.num_rows >= BATCH_ROWS or len(batches) > 1:
             return batches, False
     return batches, True
-
-
-def read_more(lane: Lane, schema: "pa.Schema", sql: str) -> "tuple[list[pa.RecordBatch], bool]":
-    """``read``, with errors as ours. Raises QueryFluxError."""
-    try:
-        return read(lane, schema)
-    except (duckdb.Error, OSError, ValueError) as error:
-        lane.close_reader()
-        raise translate(error, sql) from error
 
 
 def _with_position(lane: Lane, sql: str, error: duckdb.Error) -> QueryFluxError:
