@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--kind",
         choices=["scram", "sha2", "bcrypt"],
         default="scram",
-        help="scram (PostgreSQL and all HTTP doors), sha2 (MySQL), bcrypt (HTTP doors; others over TLS)",
+        help="scram (every door), sha2 or bcrypt (every door, PostgreSQL over TLS only); default: scram",
     )
     return top
 

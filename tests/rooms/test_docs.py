@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from queryflux.cli import COMMANDS, parser
+from queryflux.config.loader import load_bytes
 from queryflux.telemetry.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +71,12 @@ def test_the_map_names_every_room() -> None:
     }
     page = text_of(ROOT / "docs" / "map.md")
     assert {room for room in rooms if f"`{room}/`" not in page} == set()
+
+
+def test_the_configuration_of_the_readme_is_one() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", text_of(ROOT / "README.md"), re.S)
+    names = re.findall(r"export ((?:\w+=\S+ *)+)", text_of(ROOT / "README.md"))
+    environ = dict.fromkeys(re.findall(r"(\w+)=", " ".join(names)), "sesame")
+    assert not load_bytes(block.encode(), environ).warnings
+    for example in (ROOT / "examples").glob("trino-*.yaml"):
+        assert not load_bytes(example.read_bytes(), environ).warnings
