@@ -56,8 +56,7 @@ class Target:
             port=self.port,
             user="ann",
             dbname="main",
-            options=self.options,
-            **{"autocommit": True, **settings},
+            **{"autocommit": True, "options": self.options, **settings},
         )
 
 
@@ -234,7 +233,7 @@ def copy_in(connection: "psycopg.Connection[tuple[Any, ...]]", rows: list[bytes]
 def test_copy(target: Target) -> None:
     with target.connect() as connection:
         if target.engine == "duck":
-            with pytest.raises(psycopg.errors.FeatureNotSupported, match="speaks PostgreSQL"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="COPY FROM STDIN is not supported"):
                 copy_in(connection, [])
             assert connection.execute("select 1").fetchone() == (1,)
             return
@@ -246,6 +245,81 @@ def test_copy(target: Target) -> None:
             copy_in(connection, [b"bad\tx\n"] * 10_000)
         with connection.cursor().copy("copy copied to stdout") as copy:
             assert len(list(copy.rows())) == 1000
+
+
+COPIED = r"""
+copy (
+    select 1::int8 as n, 1.5::float8 as f, 1.25::numeric(10,2) as "a ""b",
+           chr(9) || 'x,"\z''' || chr(10) || '|;' || chr(13) as t, true as b,
+           date '2020-01-01' as d, timestamp '2020-01-01 01:02:03.5' as ts, null::int4 as nothing,
+           '' as empty, '\N' as null, array[1,2] as numbers
+    union all select null, null, null, null, null, null, null, 7, 'x', null, null
+    order by 1
+) to stdout
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "with (format csv)",
+        "csv header",
+        "with (format csv, header, delimiter ';', null 'x', quote '''', force_quote (n, t))",
+        "with (format csv, escape E'\\\\', force_quote *)",
+        "(header, delimiter '|', null 'none')",
+        "with delimiter as ',' null as 'x'",
+    ],
+)
+def test_copy_to_stdout_is_the_same_on_every_engine(served: Serving, options: str) -> None:
+    found = []
+    for engine in ("duck", "pg"):
+        with (
+            Target(engine, served, served.port("postgresWire")).connect() as connection,
+            connection.cursor().copy(f"{COPIED} {options}".encode()) as copy,
+        ):
+            found.append([bytes(data) for data in copy])
+    assert found[0] == found[1]
+    assert len(found[0]) == 2 + ("header" in options)
+
+
+def test_psql_exports_a_table(target: Target, tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    exported = psql(target, rf"\copy (select * from people order by id) to {file} csv header")
+    assert exported == ("COPY 2", "")
+    assert file.read_text() == "id,name\n1,ann\n2,\n"
+    assert psql(target, "copy people (name) to stdout") == ("ann\n\\N", "")
+
+
+def test_a_copy_of_many_rows_and_one_that_fails(target: Target) -> None:
+    with target.connect() as connection:
+        with connection.cursor().copy(f"copy ({NUMBERS[target.engine]}) to stdout".encode()) as copy:
+            assert [row[0] for row in copy.rows()] == [str(number) for number in range(1000)]
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("copy nowhere to stdout")
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("statement", [b"declare c cursor for select 1", b"fetch c", b"listen x", b"lock t"])
+@pytest.mark.parametrize("prepare", [False, True])
+def test_what_only_postgres_has(served: Serving, statement: bytes, prepare: bool) -> None:
+    with (
+        Target("duck", served, served.port("postgresWire")).connect() as connection,
+        pytest.raises(psycopg.errors.FeatureNotSupported, match="not supported on this cluster"),
+    ):
+        connection.execute(statement, prepare=prepare)
+
+
+@pytest.mark.parametrize("options", ["", " -c statement_timeout=300ms"])
+def test_a_statement_timeout_of_the_clients_own(target: Target, options: str) -> None:
+    with target.connect(options=target.options + options) as connection:
+        if not options:
+            connection.execute("set statement_timeout = '300ms'")
+        for prepare in (False, True):
+            with pytest.raises(psycopg.errors.QueryCanceled, match="due to statement timeout"):
+                connection.execute(SLOW[target.engine].encode(), prepare=prepare)
+        connection.execute("set statement_timeout = 0")
+        assert connection.execute("select 1").fetchone() == (1,)
 
 
 def test_a_server_side_cursor(target: Target) -> None:

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from queryflux.frontends.postgres.client import Client
 from queryflux.frontends.postgres.commands import Reply
@@ -24,6 +24,20 @@ async def open_rows(client: Client, query: Query, answer: Batches, formats: Sequ
     from queryflux.wire.postgres.rows import RowEncoder
 
     return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone))
+
+
+async def open_copy(client: Client, query: Query, answer: Batches, options: dict[str, Any]) -> RowStream:
+    """The same for COPY TO STDOUT; ``options`` are those of CopyFormat."""
+    await load_encoders()
+    from queryflux.wire.postgres.copy_out import CopyEncoder, CopyFormat
+
+    encoder = CopyEncoder(answer.schema, CopyFormat(**options), client.settings.time_zone)
+    return RowStream(query, encoder)
+
+
+def copy_done(rows: int) -> bytes:
+    """What follows the last row of COPY TO STDOUT."""
+    return messages.message(Back.COPY_DONE, b"") + messages.command_complete(f"COPY {rows}")
 
 
 async def columns_of(schema: "Schema") -> tuple[messages.Column, ...]:

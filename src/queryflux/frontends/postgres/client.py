@@ -25,7 +25,13 @@ from queryflux.frontends.postgres.prepared import Statements
 from queryflux.frontends.postgres.settings import Settings
 from queryflux.frontends.tags import parse_tags
 from queryflux.model.endings import EndReason
-from queryflux.model.errors import InternalError, QueryFluxError, StatementTooLarge, TransactionFailed
+from queryflux.model.errors import (
+    InternalError,
+    QueryFluxError,
+    QueryTimedOut,
+    StatementTooLarge,
+    TransactionFailed,
+)
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import EMPTY, Session
 from queryflux.pipeline.face import Classification, Conversation, Pipeline, Query, StatementKind
@@ -68,6 +74,7 @@ class Client:
         self.settings = settings
         self.state = lifecycle.Session.READY
         self.query_id = ""
+        self._overdue = ""
         self.budget = Budget()
         self.prepared = Statements(self.budget)
 
@@ -82,6 +89,8 @@ class Client:
 
     def report(self, error: Exception, offset: int = 0) -> None:
         """An ErrorResponse, and the state that follows it. ``offset``: see ``error_response``."""
+        if isinstance(error, QueryTimedOut) and self.query_id and self._overdue == self.query_id:
+            error = PostgresError("canceling statement due to statement timeout", "57014")
         self.outbox.add(error_response(as_ours(error), query_id=self.query_id, offset=offset))
         self.failed()
 
@@ -110,6 +119,7 @@ class Client:
             return None
 
         def overdue() -> None:
+            self._overdue = query.id
             self._tasks.spawn("statement_timeout", query.cancel(EndReason.TIMED_OUT))
 
         return asyncio.get_running_loop().call_later(seconds, overdue)

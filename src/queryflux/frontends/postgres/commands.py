@@ -137,26 +137,38 @@ def read_command(text: str, classification: Classification) -> Command | None:
 
 _FOREIGN: dict[StatementKind, tuple[str, str]] = {
     StatementKind.COPY: (
-        "COPY between client and server needs an engine that speaks PostgreSQL",
-        "read with SELECT; write with INSERT",
+        "COPY FROM STDIN is not supported on this cluster",
+        "write with INSERT; COPY ... TO STDOUT is supported",
     ),
     StatementKind.CURSOR: (
-        "cursors made by DECLARE need an engine that speaks PostgreSQL",
-        "set a fetch size in the driver, which uses portals",
+        "cursors (DECLARE, FETCH, MOVE, CLOSE) are not supported on this cluster",
+        "use the extended protocol's row limit (a fetch size in the driver) or a plain SELECT",
     ),
     StatementKind.LISTEN: (
-        "LISTEN and NOTIFY need an engine that speaks PostgreSQL",
-        "route the statement to one",
+        "LISTEN and NOTIFY are not supported on this cluster",
+        "they need a cluster whose engine speaks PostgreSQL; poll with SELECT instead",
     ),
+    StatementKind.OTHER: ("LOCK is not supported on this cluster", "leave it out"),
 }
 _STREAMS = re.compile(r"\b(?:FROM\s+STDIN|TO\s+STDOUT)\b", re.IGNORECASE)
 
 
-def refuse_foreign(text: str, kind: StatementKind) -> None:
-    """Raises NotSupported for what only an engine that speaks PostgreSQL can do."""
+def is_special(classification: Classification) -> bool:
+    """Whether a statement needs a look before it goes to an engine."""
+    return classification.kind in SPECIAL or classification.words == ("LOCK",)
+
+
+def foreign(text: str, classification: Classification) -> NotSupported | None:
+    """The error for what only an engine that speaks PostgreSQL can do; None for everything else."""
+    kind = classification.kind
     found = _FOREIGN.get(kind)
-    if found is not None and (kind is not StatementKind.COPY or _STREAMS.search(text[:MAX_COMMAND])):
-        raise NotSupported(found[0], hint=found[1])
+    if (
+        found is None
+        or (kind is StatementKind.COPY and not _STREAMS.search(text[-MAX_COMMAND:]))
+        or (kind is StatementKind.OTHER and classification.words != ("LOCK",))
+    ):
+        return None
+    return NotSupported(found[0], hint=found[1])
 
 
 def _set(text: str) -> Command | None:

@@ -25,8 +25,8 @@ from queryflux.frontends.postgres.commands import (
     ShowCommand,
     TypesCommand,
     done_tag,
+    foreign,
     read_command,
-    refuse_foreign,
     rows_tag,
     text_columns,
 )
@@ -34,6 +34,7 @@ from queryflux.frontends.postgres.introspection import COLUMNS, PARAMETERS, asks
 from queryflux.frontends.postgres.portals import Portals
 from queryflux.frontends.postgres.prepared import Described, Portal, Prepared, split_description
 from queryflux.frontends.postgres.simple import PLAIN, control
+from queryflux.model.errors import NotSupported
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import StatementKind
 from queryflux.results.answer import Done, Frames
@@ -232,8 +233,8 @@ class Extended:
             shown = client.settings.shown(command.name)
             names = (shown,) if command.name else ("name", "setting", "description")
             return Described((), text_columns(*names))
-        if kind in SPECIAL and command is None and not client.native():
-            refuse_foreign(statement.sql, kind)
+        if command is None and not client.native():
+            self._refuse_foreign(statement)
         await self._portals.make_way(None)
         native = DescribeStatement(statement.sql, statement.oids)
         shape = await client.conversation.describe(Statement(statement.sql, DIALECT, (), native))
@@ -255,13 +256,24 @@ class Extended:
             portal.finished = True
         elif kind in CONTROL:
             await self._control(portal, describe)
-        elif kind in SPECIAL and statement.command is None and not client.native():
-            refuse_foreign(statement.sql, kind)
-            await self._run(portal, limit, describe)
         elif statement.command is not None and await self._command(portal, limit, describe):
             pass
+        elif kind is not None and statement.command is None and not client.native():
+            self._refuse_foreign(statement)
+            await self._run(portal, limit, describe)
         elif await self._run(portal, limit, describe) and statement.command is not None:
             client.follow(statement.command)
+
+    @staticmethod
+    def _refuse_foreign(statement: Prepared) -> None:
+        """Raises NotSupported for what only an engine that speaks PostgreSQL can do."""
+        if statement.classification is None:
+            return
+        refusal = foreign(statement.sql, statement.classification)
+        if refusal is not None and statement.classification.kind is StatementKind.COPY:
+            raise NotSupported("COPY is supported here in a simple query only", hint="do not prepare it")
+        if refusal is not None:
+            raise refusal
 
     async def _control(self, portal: Portal, describe: bool) -> None:
         client = self._client

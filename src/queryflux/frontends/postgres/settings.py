@@ -168,7 +168,6 @@ class Settings:
         return float(value["amount"]) * _UNITS[value["unit"] or "ms"] if value is not None else 0
 
     def _put(self, key: str, value: str | None) -> None:
-        self.changed = True
         if value is None:
             value = self._initial.get(key)
         if value is None:
@@ -177,11 +176,16 @@ class Settings:
             self._client[key] = value
         else:
             raise PostgresError(f"more than {MAX_OWN} settings in one session", "54000")
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changed = True
+        self.statement_timeout = self._duration("statement_timeout")
 
     def reset_all(self) -> None:
         """RESET ALL: back to what the session began with."""
-        self.changed = True
         self._client = dict(self._initial)
+        self._changed()
 
     def begin(self) -> None:
         """A transaction begins: ROLLBACK takes back what SET does in it."""
@@ -194,8 +198,8 @@ class Settings:
         if self._before is None:
             return
         if not committed:
-            self.changed = True
             self._client = self._before
+            self._changed()
         else:
             for key, value in self._local.items():
                 self._put(key, value)
@@ -205,7 +209,6 @@ class Settings:
     def reports(self) -> Iterator[tuple[str, str]]:
         """Reported settings whose value the client has not been told yet."""
         self.changed = False
-        self.statement_timeout = self._duration("statement_timeout")
         for name, shown in _REPORTED_NAMES.items():
             value = self.get(name) or ""
             if self._told[shown] != value:

@@ -6,21 +6,24 @@ Several statements belong together as in PostgreSQL: they run in one transaction
 import re
 
 from queryflux.engines.port import TransactionStatus
-from queryflux.frontends.postgres.answers import open_rows, relay, write_reply
+from queryflux.frontends.postgres.answers import copy_done, open_copy, open_rows, relay, write_reply
 from queryflux.frontends.postgres.client import DIALECT, Client
 from queryflux.frontends.postgres.commands import (
     CONTROL,
-    SPECIAL,
     DeallocateCommand,
     Reply,
     SetCommand,
     ShowCommand,
     done_tag,
+    foreign,
+    is_special,
     read_command,
-    refuse_foreign,
     rows_tag,
 )
-from queryflux.model.errors import QueryFluxError
+from queryflux.frontends.postgres.copy import read_copy_out
+from queryflux.model.endings import EndReason
+from queryflux.model.errors import NotSupported, QueryFluxError
+from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Classification, Query, StatementKind
 from queryflux.results.answer import Batches, Done, Frames
@@ -90,7 +93,7 @@ async def _one(client: Client, text: str, offset: int = 0) -> bool:
         if classification.kind in CONTROL:
             await control(client, submit(client, text), classification)
             return True
-        if classification.kind in SPECIAL:
+        if is_special(classification):
             return await _special(client, text, classification, offset)
     return await _run(client, text, classification, offset)
 
@@ -114,12 +117,47 @@ async def _special(client: Client, text: str, classification: Classification, of
     if command is not None and not native:
         write_reply(client.outbox, client.run_command(command, classification))
         return True
-    if not native:
-        refuse_foreign(text, classification.kind)
-    succeeded = await _run(client, text, classification, offset)
+    refusal = foreign(text, classification)
+    if refusal is not None and not native:
+        await _instead(client, text, classification, offset, refusal)
+        return True
+    succeeded = await _run(client, text, classification, offset, refusal)
     if succeeded and command is not None:
         client.follow(command)
     return succeeded
+
+
+async def _instead(
+    client: Client, text: str, classification: Classification, offset: int, refusal: NotSupported
+) -> None:
+    """COPY TO STDOUT by a query; raises ``refusal`` for everything else."""
+    if classification.kind is not StatementKind.COPY or classification.writes:
+        raise refusal
+    copy = read_copy_out(text)
+    if copy is None:
+        raise refusal
+    if client.classify(copy.query).kind is not StatementKind.QUERY:
+        raise NotSupported("COPY needs a query on this cluster", hint="COPY (SELECT ...) TO STDOUT")
+    query = client.conversation.submit(Statement(copy.query, DIALECT))
+    client.query_id = query.id
+    timer = client.limit_time(query)
+    try:
+        answer = await query.start()
+        assert isinstance(answer, Batches)
+        rows = await open_copy(client, query, answer, copy.options)
+        try:
+            client.outbox.add(rows.encoder.description)
+            client.outbox.add(copy_done(await rows.send(client.outbox)))
+        finally:
+            await rows.close()
+    except BaseException as error:
+        await query.close()
+        if isinstance(error, QueryFluxError) and error.position is not None:
+            error.position = None if copy.offset is None else error.position + copy.offset
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 async def control(client: Client, query: Query, classification: Classification) -> None:
@@ -141,8 +179,18 @@ async def control(client: Client, query: Query, classification: Classification) 
     client.outbox.add(messages.command_complete(tag))
 
 
-async def _run(client: Client, text: str, classification: Classification | None, offset: int) -> bool:
+async def _run(
+    client: Client,
+    text: str,
+    classification: Classification | None,
+    offset: int,
+    refusal: NotSupported | None = None,
+) -> bool:
+    """``refusal`` is raised when it turns out to go to an engine that does not speak PostgreSQL."""
     query = submit(client, text)
+    if refusal is not None and query.group and query.engine_protocol is not ClientProtocol.POSTGRES_WIRE:
+        await query.close(EndReason.FAILED)
+        raise refusal
     timer = client.limit_time(query)
     try:
         answer = await query.start()
