@@ -100,6 +100,23 @@ def test_psql_has_an_answer(running: Serving, asked: str) -> None:
     command("psql", "-XAt", postgres(running), "-c", asked)
 
 
+def test_psql_describes_a_statement(running: Serving) -> None:
+    asked = "select id, price as \"P\" from orders \\gdesc\n"
+    words = ["psql", "-XAt", postgres(running)]
+    if shutil.which("psql") is None:
+        pytest.skip("psql is not installed")
+    done = subprocess.run(words, input=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (["id|bigint", "P|numeric(10,2)"], "")
+
+
+def test_psql_finds_no_function(running: Serving) -> None:
+    words = ["psql", "-XAt", postgres(running), "-c", r"\sf nothing"]
+    if shutil.which("psql") is None:
+        pytest.skip("psql is not installed")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert 'function "nothing" does not exist' in done.stderr
+
+
 @pytest.mark.parametrize(("driver", "door"), [("postgresql", "postgresWire"), ("trino", "trinoHttp")])
 def test_jdbc(running: Serving, tmp_path: Path, driver: str, door: str) -> None:
     group = "org/postgresql/postgresql" if driver == "postgresql" else "io/trino/trino-jdbc"

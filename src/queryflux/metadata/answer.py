@@ -5,6 +5,7 @@ thread of its own, so that no catalog is too large for the event loop.
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 FRESH_SECS = 5.0
 MAX_STORES = 8
 T = TypeVar("T")
+_FUNCTION_OID = re.compile(
+    r"\s*select\s+e?'((?:[^']|'')*)'::(?:pg_catalog\.)?regproc(?:edure)?::(?:pg_catalog\.)?oid\s*;?\s*\Z",
+    re.IGNORECASE,
+)
 _NOT_FOUND = {"mysql": (1146, "42S02"), "postgres": (None, "42P01")}
 
 
@@ -188,6 +193,8 @@ def _store(known: _EngineCatalog, listing: Listing, values: SessionValues) -> Ca
 
 def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> tuple[str, "pa.Table | None"]:
     """The SELECT to run, or the answer itself where no SELECT gives it."""
+    if question.dialect == "postgres" and (function := _FUNCTION_OID.match(question.text)) is not None:
+        raise _no_function(function[1].replace("''", "'"))
     words = words_of(question.text, question.dialect)
     if words[0].upper() in ("SELECT", "WITH", "(") or not is_show(words, question.dialect):
         return question.text, None
@@ -212,6 +219,12 @@ def _find(listing: Listing, wanted: Shown) -> Any:
         if there and table.name.lower() == name:
             return table, columns
     return None
+
+
+def _no_function(name: str) -> EngineError:
+    """What psql's ``\\sf`` asks first: no engine's functions are listed."""
+    kind = EngineErrorKind.FUNCTION_NOT_FOUND
+    return EngineError(f'function "{name}" does not exist', kind=kind, sqlstate="42883")
 
 
 def _no_table(dialect: str, wanted: Shown) -> EngineError:

@@ -130,6 +130,10 @@ def _joined(array: Any, separator: Any, null: Any = None) -> str | None:
     return str(separator).join(item for item in items if item is not None)
 
 
+def _without(array: Any, item: Any) -> str | None:
+    return None if array is None else array_text(each for each in array_items(array) if each != item)
+
+
 def _constant(value: Any) -> Function:
     return lambda *_: value
 
@@ -145,6 +149,7 @@ def plain_functions() -> dict[str, tuple[str, Function]]:
         "pg_series": ("text", _series),
         "pg_list": ("text", lambda *items: array_text(items)),
         "array_to_string": ("text", _joined),
+        "array_remove": ("text", _without),
         "array_length": ("int4", lambda array, *_: len(array_items(array)) or None),
         "array_upper": ("int4", lambda array, *_: len(array_items(array)) or None),
         "array_lower": ("int4", lambda array, *_: 1 if array_items(array) else None),

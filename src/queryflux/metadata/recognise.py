@@ -31,7 +31,7 @@ _CATALOG_SCHEMAS = {
     "": frozenset({"information_schema"}),
 }
 _TABLE_FUNCTIONS = frozenset({"pg_get_keywords"})
-_OBJECT_TYPES = frozenset({"regclass", "regtype", "regproc", "regnamespace"})
+_OBJECT_TYPES = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
 _SYSTEM_PARTS = frozenset({"jdbc", "metadata", "runtime", "information_schema"})
 _SESSION_FUNCTIONS = frozenset(
     {
@@ -77,8 +77,9 @@ _BARE = frozenset(
     {"current_user", "session_user", "user", "current_schema", "current_catalog", "current_role"}
 )
 _PLUMBING = """
-select as true false null pg_catalog text int integer varchar oid regclass regtype regproc regnamespace name
-limit boolean bool bigint all and or not is in case when then else end upper lower coalesce
+select as true false null pg_catalog text int integer varchar oid regclass regtype regproc regprocedure
+regnamespace regrole name limit boolean bool bigint all and or not is in case when then else end
+upper lower coalesce
 """
 _ALLOWED_WORDS = frozenset(_PLUMBING.split())
 _SHOW_WORDS = frozenset({"SHOW", "DESC", "DESCRIBE"})
@@ -135,7 +136,29 @@ def _asks(text: str, dialect: str) -> bool:
         return is_show([word for _, word in words], dialect)
     if first not in ("SELECT", "WITH", "("):
         return False
-    return _reads_catalog(words, dialect) or (first == "SELECT" and _asks_session(words))
+    if _reads_catalog(words, dialect):
+        return True
+    if dialect == "postgres":
+        words = _without_catalog(words)
+        if tuple(word.lower() for _, word in words[: len(_DESCRIBES_COLUMNS)]) == _DESCRIBES_COLUMNS:
+            return True
+    return first == "SELECT" and _asks_session(words)
+
+
+_DESCRIBED = 'select name as "column" , format_type ( tp , tpm ) as "type" from ( values'
+_DESCRIBES_COLUMNS = tuple(_DESCRIBED.split())
+"""What psql makes of a described statement's columns (``\\gdesc``): they come as literals."""
+
+
+def _without_catalog(words: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without ``pg_catalog.``, which says nothing before functions and types."""
+    kept: list[tuple[str, str]] = []
+    for word in words:
+        if word[1] == "." and kept and kept[-1][1].lower() == "pg_catalog":
+            kept.pop()
+        else:
+            kept.append(word)
+    return kept
 
 
 def _reads_catalog(words: list[tuple[str, str]], dialect: str) -> bool:

@@ -36,6 +36,35 @@ async def test_tables_as_psql_lists_them() -> None:
     ]
 
 
+async def test_columns_of_a_statement_as_psql_describes_them() -> None:
+    rows = await postgres().ask(
+        'SELECT name AS "Column", pg_catalog.format_type(tp, tpm) AS "Type"\nFROM (VALUES '
+        "('x','23'::pg_catalog.oid,-1),('it''s','1043'::pg_catalog.oid,14)) s(name,tp,tpm)"
+    )
+    assert [tuple(row.values()) for row in rows] == [("x", "integer"), ("it's", "character varying(10)")]
+
+
+@pytest.mark.parametrize("kind", ["regproc", "regprocedure"])
+async def test_a_function_that_psql_would_show(kind: str) -> None:
+    with pytest.raises(EngineError, match='function "it\'s" does not exist') as caught:
+        await postgres().ask(f"SELECT 'it''s'::pg_catalog.{kind}::pg_catalog.oid")
+    assert caught.value.sqlstate == "42883"
+
+
+async def test_a_view_as_psql_shows_it() -> None:
+    client = postgres()
+    (oid,) = await client.values("SELECT 'recent'::pg_catalog.regclass::pg_catalog.oid")
+    rows = await client.ask(
+        "SELECT nspname, relname, relkind, pg_catalog.pg_get_viewdef(c.oid, true), "
+        "pg_catalog.array_remove(pg_catalog.array_remove(c.reloptions,'check_option=local'),"
+        "'check_option=cascaded') AS reloptions, CASE WHEN 'check_option=local' = ANY (c.reloptions) "
+        "THEN 'LOCAL'::text WHEN 'check_option=cascaded' = ANY (c.reloptions) THEN 'CASCADED'::text "
+        "ELSE NULL END AS checkoption FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n "
+        f"ON c.relnamespace = n.oid WHERE c.oid = {oid}"
+    )
+    assert [(row["relname"], row["relkind"]) for row in rows] == [("recent", "v")]
+
+
 async def test_a_table_as_psql_describes_it() -> None:
     client = postgres()
     found = await client.ask(
