@@ -10,29 +10,10 @@ import re
 import duckdb
 import msgspec
 
+from queryflux.engines.sqlstates import SQLSTATES
 from queryflux.model.errors import EngineConnectionLost, EngineError, EngineErrorKind, QueryFluxError
 
 Kind = EngineErrorKind
-
-SQLSTATES: dict[EngineErrorKind, str] = {
-    Kind.SYNTAX: "42601",
-    Kind.TABLE_NOT_FOUND: "42P01",
-    Kind.COLUMN_NOT_FOUND: "42703",
-    Kind.FUNCTION_NOT_FOUND: "42883",
-    Kind.SCHEMA_NOT_FOUND: "3F000",
-    Kind.ALREADY_EXISTS: "42P07",
-    Kind.TYPE_MISMATCH: "42804",
-    Kind.INVALID_VALUE: "22023",
-    Kind.OUT_OF_RANGE: "22003",
-    Kind.DIVISION_BY_ZERO: "22012",
-    Kind.CONSTRAINT: "23000",
-    Kind.SERIALIZATION: "40001",
-    Kind.PERMISSION: "42501",
-    Kind.READ_ONLY: "25006",
-    Kind.RESOURCES: "53200",
-    Kind.NOT_SUPPORTED: "0A000",
-    Kind.OTHER: "",
-}
 
 _KINDS: dict[str, EngineErrorKind] = {
     "Parser": Kind.SYNTAX,
@@ -71,6 +52,7 @@ _CONSTRAINTS = (
     (re.compile(r"CHECK constraint"), "23514"),
     (re.compile(r"foreign key", re.I), "23503"),
 )
+_OUT_OF_MEMORY = "53200"
 _HEAD = re.compile(r"^([A-Za-z][\w ]*?) Error: ", re.S)
 _CARET = re.compile(r"\n\nLINE (\d+): ([^\n]*)\n( *)\^", re.S)
 
@@ -170,4 +152,4 @@ def _sqlstate(kind: EngineErrorKind, message: str) -> str:
         for pattern, state in _CONSTRAINTS:
             if pattern.search(message):
                 return state
-    return SQLSTATES[kind]
+    return _OUT_OF_MEMORY if kind is Kind.RESOURCES else SQLSTATES[kind]

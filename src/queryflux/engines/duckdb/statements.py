@@ -8,27 +8,17 @@ from enum import Enum
 
 import duckdb
 
+from queryflux.engines.control import SKIP, spoken
 from queryflux.engines.duckdb.tokens import tokens, writing_cte
 from queryflux.model.errors import InvalidRequest
 
 CACHED_TEXTS = 1024
 CACHED_TEXT_LENGTH = 8192
 
-_SKIP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
-_WORD = re.compile(_SKIP + r"([A-Za-z_]+)", re.S)
+_WORD = re.compile(SKIP + r"([A-Za-z_]+)", re.S)
 _MODIFIERS = {"OR", "REPLACE", "TEMP", "TEMPORARY", "UNIQUE", "PERSISTENT", "LOCAL", "GLOBAL"}
 _TWO_WORDS = {"CREATE", "DROP", "ALTER"}
 _WORDS_LOOKED_AT = 6
-
-_CONTROL = re.compile(
-    _SKIP
-    + r"(?:(?P<begin>begin|start(?=\s+transaction\b))|(?P<commit>commit|end)|(?P<rollback>rollback|abort))"
-    + r"(?:\s+(?:work|transaction))?"
-    + r"(?P<modes>(?:\s*,?\s*(?:isolation\s+level\s+(?:serializable|repeatable\s+read|read\s+committed"
-    + r"|read\s+uncommitted)|read\s+only|read\s+write|(?:not\s+)?deferrable))*)\s*;?\s*$",
-    re.I | re.S,
-)
-_READ_ONLY = re.compile(r"read\s+only", re.I)
 
 
 class Effect(Enum):
@@ -61,14 +51,12 @@ class Control:
 
 def control(sql: str) -> Control | None:
     """The transaction control statement that a text is, if it is one."""
-    match = _CONTROL.match(sql)
-    if match is None:
+    said = spoken(sql)
+    if said is None:
         return None
-    if match["begin"]:
-        read_only = bool(_READ_ONLY.search(match["modes"]))
-        return Control("BEGIN", "BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN TRANSACTION")
-    tag = "COMMIT" if match["commit"] else "ROLLBACK"
-    return Control(tag, tag)
+    if said.tag == "BEGIN":
+        return Control("BEGIN", "BEGIN TRANSACTION" + (" READ ONLY" if "READ ONLY" in said.modes else ""))
+    return Control(said.tag, said.tag)
 
 
 def words(sql: str, limit: int = _WORDS_LOOKED_AT) -> list[str]:

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from queryflux.engines.sqlstates import SQLSTATES
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryCancelled, QueryFluxError
 
 Kind = EngineErrorKind
@@ -63,24 +64,6 @@ _KINDS: dict[str, EngineErrorKind] = {
     "QUERY_REJECTED": Kind.RESOURCES,
     "QUERY_QUEUE_FULL": Kind.RESOURCES,
 }
-SQLSTATES: dict[EngineErrorKind, str] = {
-    Kind.SYNTAX: "42601",
-    Kind.TABLE_NOT_FOUND: "42P01",
-    Kind.COLUMN_NOT_FOUND: "42703",
-    Kind.FUNCTION_NOT_FOUND: "42883",
-    Kind.SCHEMA_NOT_FOUND: "3F000",
-    Kind.ALREADY_EXISTS: "42P07",
-    Kind.TYPE_MISMATCH: "42804",
-    Kind.INVALID_VALUE: "22023",
-    Kind.OUT_OF_RANGE: "22003",
-    Kind.DIVISION_BY_ZERO: "22012",
-    Kind.CONSTRAINT: "23000",
-    Kind.SERIALIZATION: "40001",
-    Kind.PERMISSION: "42501",
-    Kind.READ_ONLY: "25006",
-    Kind.RESOURCES: "53000",
-    Kind.NOT_SUPPORTED: "0A000",
-}
 _WHERE = re.compile(r"^line \d+:\d+: ")
 
 
@@ -95,7 +78,7 @@ def translate(document: ErrorDocument, sql: str) -> QueryFluxError:
     return EngineError(
         message,
         kind=kind,
-        sqlstate=SQLSTATES.get(kind, ""),
+        sqlstate=SQLSTATES[kind],
         name=document.error_name,
         number=document.error_code,
         position=_offset(document.error_location, sql),
