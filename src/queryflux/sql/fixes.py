@@ -11,6 +11,14 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from queryflux.sql.clock import duckdb_calls, mysql_clock
+from queryflux.sql.functions import (
+    counted_conditions,
+    dates_stay,
+    duckdb_functions,
+    no_dual,
+    parts_by_delimiter,
+    whole_differences,
+)
 from queryflux.sql.naming import PARAMETER_PREFIX, postgres_names, trino_names
 
 Transform = Callable[[exp.Expr], exp.Expr]
@@ -315,7 +323,7 @@ def portable_types(root: exp.Expr) -> exp.Expr:
 
 _FROM_POSTGRES = (parameters, postgres_names, escape_strings, portable_types, pattern_substrings)
 _FROM_TRINO = (parameters, trino_names)
-_FROM_MYSQL = (parameters, introduced_strings, unsized_casts, mysql_functions, mysql_clock, rollups)
+_FROM_MYSQL = (parameters, introduced_strings, unsized_casts, mysql_functions, mysql_clock, rollups, no_dual)
 
 FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
     ("postgres", "duckdb"): (
@@ -323,6 +331,7 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         bare_decimals(*_UNBOUNDED_SCALE),
         sized_casts,
         integer_division,
+        duckdb_functions,
         duckdb_calls,
     ),
     ("postgres", "trino"): (
@@ -341,6 +350,10 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         sized_casts,
         integer_division,
         iso_weekdays,
+        counted_conditions,
+        whole_differences,
+        dates_stay,
+        duckdb_functions,
         duckdb_calls,
     ),
     ("trino", "postgres"): (
@@ -350,7 +363,17 @@ FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
         extracted_integers,
     ),
     ("trino", ""): _FROM_TRINO,
-    ("mysql", "duckdb"): (*_FROM_MYSQL, bare_decimals(10, 0), sized_casts, mysql_weekdays, duckdb_calls),
+    ("mysql", "duckdb"): (
+        *_FROM_MYSQL,
+        bare_decimals(10, 0),
+        sized_casts,
+        mysql_weekdays,
+        parts_by_delimiter,
+        whole_differences,
+        dates_stay,
+        duckdb_functions,
+        duckdb_calls,
+    ),
     ("mysql", "postgres"): (
         *_FROM_MYSQL,
         bare_decimals(10, 0),

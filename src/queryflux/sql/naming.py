@@ -28,6 +28,7 @@ _PG_FUNCTIONS = {
     exp.StrToDate: "to_date",
     exp.UnixToTime: "to_timestamp",
     exp.Rand: "random",
+    exp.Uuid: "gen_random_uuid",
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
 }

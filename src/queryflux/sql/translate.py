@@ -6,6 +6,7 @@ sqlglot busy for seconds and the event loop has to go on. Those over ``LONG_CHAR
 own, so that nothing of ordinary size waits behind them.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from queryflux.model.errors import NotSupported, SqlSyntaxError
 from queryflux.sql.helper import HelperFailed, TranspileHelper
+from queryflux.sql.lexer import blank_end
 from queryflux.sql.textcache import TextCache
 
 if TYPE_CHECKING:
@@ -26,6 +28,13 @@ _FAMILIES = (
     frozenset({"trino", "presto", "athena"}),
 )
 _WARM_UP = "SELECT a, count(*) / 2 FROM t WHERE b > 1 AND c LIKE 'x%' GROUP BY a ORDER BY a LIMIT 5"
+# What belongs to one engine or to the session: the parser keeps the words, or takes them for an expression.
+_FORWARDED_WORDS = """
+INSTALL FORCE LOAD PRAGMA ATTACH DETACH COPY EXPORT IMPORT CHECKPOINT DECLARE FETCH MOVE CLOSE
+LISTEN UNLISTEN NOTIFY LOCK UNLOCK PREPARE EXECUTE DEALLOCATE
+"""
+_FORWARDED = frozenset(_FORWARDED_WORDS.split())
+_FIRST_WORD = re.compile(r"[A-Za-z]+")
 _warmed: set[tuple[str, str]] = set()
 
 
@@ -87,7 +96,7 @@ class Translator:
     async def translate(self, text: str, source: str, target: str) -> Translation:
         """One executable statement from dialect to dialect. What is not translated is forwarded as it is.
         Raises SqlSyntaxError or NotSupported (strict only)."""
-        if not needs_translation(source, target):
+        if not needs_translation(source, target) or _is_forwarded(text, source):
             return Translation(text, TranslationStatus.NO, TranslationReason.NOT_NEEDED)
         key = (text, source, target)
         outcome = self._cache.get(key)
@@ -154,6 +163,11 @@ class Translator:
         """Stop the helper processes, if there are any."""
         for helper in self._helpers.values():
             await helper.close()
+
+
+def _is_forwarded(text: str, dialect: str) -> bool:
+    word = _FIRST_WORD.match(text) or _FIRST_WORD.match(text, blank_end(text, dialect))
+    return word is not None and word.group().upper() in _FORWARDED
 
 
 def needs_translation(source: str, target: str) -> bool:

@@ -18,8 +18,12 @@ from queryflux.sql.naming import PARAMETER_PREFIX, mysql_names
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 _EXPLAIN = re.compile(
-    r"\s*explain\s+(?:(analyze)\s+)?(?:verbose\s+)?(?=select|with|insert|update|delete|values|\()", re.I
+    r"\s*explain\s*(?:\(\s*(?P<options>(?:type|format|analyze|verbose|costs|buffers|timing|summary|settings|wal"
+    r"|memory|serialize|generic_plan)\b[\w\s,]*)\)\s*|(?<=\s)(?P<analyze>analyze\s+)?(?:verbose\s+)?)"
+    r"(?=select|with|insert|update|delete|values|\()",
+    re.I,
 )
+_ANALYZED = re.compile(r"\banalyze\b(?!\s+(?:false|off|0)\b)", re.I)
 _PLACEHOLDER_NAME = re.compile(PARAMETER_PREFIX + "[0-9]+")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -41,7 +45,8 @@ def transpile(text: str, source: str, target: str, strict: bool) -> Outcome:
     prefix = ""
     explained = _EXPLAIN.match(text)
     if explained:
-        prefix = "EXPLAIN ANALYZE " if explained.group(1) else "EXPLAIN "
+        runs = explained["analyze"] or _ANALYZED.search(explained["options"] or "")
+        prefix = "EXPLAIN ANALYZE " if runs else "EXPLAIN "
     start = explained.end() if explained else 0
     body, shifts = _number_placeholders(text[start:], source)
     try:
@@ -78,6 +83,8 @@ def _transpile(text: str, source: str, target: str, strict: bool) -> Outcome:
         return Outcome(
             None, message=f"{root.name.upper() or 'this'} statements are not translated", position=0
         )
+    if isinstance(root, exp.Alias | exp.Condition) and not isinstance(root, exp.Query):
+        return Outcome(None, message="this is not a statement that the parser knows", position=0)
     has_tables = root.find(exp.Table) is not None
     if source in MYSQL_FAMILY:
         mysql_names(root, _PLACEHOLDER_NAME.sub("?", text))

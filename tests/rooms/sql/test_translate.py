@@ -82,6 +82,33 @@ async def test_one_statement_only_and_no_opaque_commands() -> None:
         assert (done.sql, done.reason) == (text, TranslationReason.TRANSPILE_ERROR)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "install httpfs",
+        "/* x */ load httpfs",
+        "attach 'a.db' as a",
+        "pragma database_size",
+        "copy t to 'f.csv'",
+        "export database 'd'",
+        "declare c cursor for select 1",
+        "fetch 10 from c",
+        "listen x",
+        "lock table t",
+    ],
+)
+async def test_what_belongs_to_an_engine_or_session_is_forwarded(text: str) -> None:
+    for translator in (Translator(), strict()):
+        done = await translator.translate(text, "postgres", "duckdb")
+        assert (done.sql, done.reason) == (text, TranslationReason.NOT_NEEDED)
+
+
+async def test_an_expression_is_no_statement() -> None:
+    for text in ("frobnicate it", "x + 1", "lower('a')", "moo"):
+        done = await Translator().translate(text, "postgres", "duckdb")
+        assert (done.sql, done.reason) == (text, TranslationReason.TRANSPILE_ERROR)
+
+
 async def test_what_the_target_lacks_is_refused_in_strict_mode_only() -> None:
     text = "select a from t for update"
     assert (await Translator().translate(text, "postgres", "duckdb")).sql == "SELECT a FROM t"
