@@ -39,13 +39,23 @@ def postgres_names(root: exp.Expr) -> exp.Expr:
     select = _first_select(root)
     if select is not None:
         _set_names(select, [_postgres_name(item) for item in select.expressions])
+    if isinstance(root, exp.Create) and isinstance(root.expression, exp.Query):
+        _name_columns_of(root.expression)
     for source in root.find_all(exp.CTE, exp.Subquery):
-        if isinstance(source, exp.CTE) or isinstance(source.parent, exp.From | exp.Join):
-            inner = _first_select(source.this)
-            if inner is not None and not source.alias_column_names:
-                names = [_postgres_name(item) for item in inner.expressions]
-                _set_names(inner, ["" if name == "?column?" else name for name in names])
+        is_source = isinstance(source, exp.CTE) or isinstance(
+            source.parent, exp.From | exp.Join | exp.Lateral
+        )
+        if is_source and not source.alias_column_names:
+            _name_columns_of(source.this)
     return root
+
+
+def _name_columns_of(query: exp.Expr) -> None:
+    """Names that a table has, and that other parts of the statement may speak of."""
+    inner = _first_select(query)
+    if inner is not None:
+        names = [_postgres_name(item) for item in inner.expressions]
+        _set_names(inner, ["" if name == "?column?" else name for name in names])
 
 
 def _set_names(select: exp.Select, names: list[str]) -> None:

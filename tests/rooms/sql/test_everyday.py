@@ -144,6 +144,14 @@ def test_options_of_explain_are_left_out(source: str, text: str, expected: str) 
     assert transpile(text, source, "duckdb", strict=True).sql == expected
 
 
+def test_a_table_made_of_a_query_has_the_names_of_its_columns(engine: Any) -> None:
+    outcome = transpile(
+        "create table made as select id, count(*) from t group by 1", "postgres", "duckdb", True
+    )
+    engine.execute(outcome.sql)
+    assert engine.sql("select * from made").columns == ["id", "count"]
+
+
 def test_a_default_of_a_column(engine: Any) -> None:
     outcome = transpile(
         "create table dated (a int, noted timestamp default current_timestamp)", "postgres", "duckdb", True
