@@ -77,8 +77,6 @@ class Listener:
                 host or None,
                 port,
                 backlog=BACKLOG,
-                ssl=self._implicit_tls,
-                ssl_handshake_timeout=self.handshake_seconds if self._implicit_tls else None,
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -120,6 +118,8 @@ class Listener:
     async def _serve(self, stream: ByteStream) -> None:
         self._open.inc()
         try:
+            if self._implicit_tls is not None:
+                await self._start_tls(stream, self._implicit_tls)
             await self._handle(stream)
         except (ConnectionError, TimeoutError, ssl.SSLError) as error:
             log.debug("%s: connection from %s ended: %s", self.name, stream.peer, error)
@@ -136,6 +136,8 @@ class Listener:
 
     async def _turn_away(self, stream: ByteStream) -> None:
         try:
+            if self._implicit_tls is not None:
+                await self._start_tls(stream, self._implicit_tls)
             async with self.handshake():
                 await self._refuse(stream)
         except (ConnectionError, TimeoutError, ssl.SSLError, QueryFluxError) as error:
@@ -143,14 +145,20 @@ class Listener:
         finally:
             self._close(stream)
 
+    async def _start_tls(self, stream: ByteStream, context: ssl.SSLContext) -> None:
+        """The client begins unasked: what has come belongs to its hand-shake."""
+        await stream.start_tls(context, server_side=True, timeout=self.handshake_seconds, received=b"")
+
     def _close(self, stream: ByteStream) -> None:
         stream.close()
         self._leaving.add(stream)
-        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._abort, stream)
+        timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, stream.abort)
 
-    def _abort(self, stream: ByteStream) -> None:
-        self._leaving.discard(stream)
-        stream.abort()
+        def left() -> None:
+            timer.cancel()
+            self._leaving.discard(stream)
+
+        stream.on_lost(left)
 
     def stop_accepting(self) -> None:
         """Take no further connections; those that are open go on."""

@@ -24,6 +24,7 @@ class ByteStream(asyncio.Protocol):
         "_eof",
         "_lost",
         "_on_gone",
+        "_on_lost",
         "_paused_reading",
         "_paused_writing",
         "_plain",
@@ -48,6 +49,7 @@ class ByteStream(asyncio.Protocol):
         self._paused_reading = False
         self._paused_writing = False
         self._on_gone: Callable[[], object] | None = None
+        self._on_lost: Callable[[], object] | None = None
 
     # What asyncio calls.
 
@@ -85,6 +87,9 @@ class ByteStream(asyncio.Protocol):
                 end.set_result(None)
         self._ends.clear()
         self._gone()
+        if self._on_lost is not None:
+            callback, self._on_lost = self._on_lost, None
+            callback()
 
     def pause_writing(self) -> None:
         self._paused_writing = True
@@ -145,6 +150,13 @@ class ByteStream(asyncio.Protocol):
         self._on_gone = callback
         if callback is not None and self.closed:
             self._gone()
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once, when the connection is no more in either direction; at once if it is."""
+        if self._lost is not None:
+            callback()
+        else:
+            self._on_lost = callback
 
     async def read(self) -> bytes:
         """Whatever has arrived, at least one byte; empty at the end of the stream."""

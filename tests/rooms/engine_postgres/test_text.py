@@ -56,10 +56,11 @@ def test_parameters_are_written_where_they_stand(sql: str, expected: str) -> Non
 
 
 def test_parameters_that_are_missing() -> None:
-    for sql in ("SELECT $2", "SELECT $0"):
+    for sql in ("SELECT $2", "SELECT $0", "SELECT $" + "9" * 10_000, "SELECT $99999"):
         with pytest.raises(InvalidRequest):
             statement_for(sql, ONE)
     assert statement_for("SELECT $2", ()) == "SELECT $2"
+    assert statement_for("SELECT $" + "0" * 10_000 + "1", ONE) == "SELECT (1)"
     with pytest.raises(InvalidRequest):
         statement_for("SELECT '\0'", ())
 

@@ -403,6 +403,21 @@ async def test_settings_are_kept_reported_and_taken_back(open_room: OpenRoom) ->
     assert len(await client.ask(query("show all"))) > 50
 
 
+async def test_settings_of_a_transaction_whose_commit_fails_are_taken_back(open_room: OpenRoom) -> None:
+    room = await open_room()
+    client = await room.client()
+    await client.ask(query("begin; set timezone = 'Europe/Berlin'; set local application_name = 'me'"))
+    await client.ask(query("select 1"))
+    room.engine.connections[0].lose()
+    found = await client.ask(query("commit"))
+    assert found[0].startswith("E ")
+    assert sorted(found[1:]) == ["S TimeZone=UTC", "S application_name=", "Z I"]
+    await client.ask(query("select 1"))
+    assert room.engine.requests[-1].session.extra == {}
+    await client.ask(query("begin; set timezone = 'Asia/Tokyo'"))
+    assert await client.ask(query("rollback")) == ["C ROLLBACK", "S TimeZone=UTC", "Z I"]
+
+
 async def test_the_clients_own_statement_timeout(open_room: OpenRoom) -> None:
     gate = asyncio.Event()
     room = await open_room(ScriptedEngine(script=lambda _: Step(gate=gate), dialect="postgres"))

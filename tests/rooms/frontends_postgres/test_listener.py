@@ -1,7 +1,9 @@
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from queryflux.frontends.listener import Handle, Listener, server_context
 from queryflux.model.errors import ConfigError
 from queryflux.runtime.bytestream import ByteStream, connect
 from queryflux.runtime.metrics import NoMetrics
+from tests.kit.pki import Authority
+from tests.rooms.frontends_postgres.conftest import until
 
 
 async def echo(stream: ByteStream) -> None:
@@ -23,7 +27,10 @@ async def refuse(stream: ByteStream) -> None:
 
 @asynccontextmanager
 async def listening(
-    handle: Handle = echo, limit: int | None = None, seconds: float = 30
+    handle: Handle = echo,
+    limit: int | None = None,
+    seconds: float = 30,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listener]:
     listener = Listener(
         "Test",
@@ -32,6 +39,8 @@ async def listening(
         refuse=refuse,
         metrics=NoMetrics(),
         handshake_seconds=seconds,
+        tls=tls,
+        implicit_tls=True,
     )
     await listener.start()
     try:
@@ -64,6 +73,46 @@ async def test_a_connection_over_the_limit_is_told_so_and_does_not_disturb_the_o
         assert await first.read() == b"2"
         first.close()
         second.close()
+
+
+async def encrypted(port: int, authority: Authority) -> ByteStream:
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    return await connect("127.0.0.1", port, tls=context)
+
+
+async def test_connections_in_their_tls_hand_shake_count_and_are_cut_in_time(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with listening(limit=1, seconds=0.5, tls=authority.server().context()) as listener:
+        silent = await connect("127.0.0.1", listener.port)
+        await until(lambda: listener.connections == 1)
+        refused = await encrypted(listener.port, authority)
+        assert await refused.read() == b"full"
+        assert await silent.read() == b""
+        await until(lambda: not listener.connections)
+        stream = await encrypted(listener.port, authority)
+        stream.write(b"x")
+        assert await stream.read() == b"x"
+        for each in (silent, refused, stream):
+            each.abort()
+
+
+async def test_nothing_is_left_of_a_connection_that_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def noted(seconds: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(seconds, callback, *arguments))
+        return timers[-1]
+
+    async with listening() as listener:
+        stream = await connect("127.0.0.1", listener.port)
+        stream.write(b"x")
+        await stream.read()
+        monkeypatch.setattr(loop, "call_later", noted)
+        stream.close()
+        await until(lambda: timers)
+        await until(lambda: all(timer.cancelled() for timer in timers))
 
 
 async def test_a_client_that_sends_a_byte_now_and_then_is_cut() -> None:

@@ -51,7 +51,6 @@ def test_messages_of_the_extended_protocol() -> None:
     assert wire.describe_portal(b"") == b"D\0\0\0\x06P\0"
     assert wire.execute(b"", 5) == b"E\0\0\0\x09\0\0\0\0\5"
     assert wire.close_statement(b"s") == b"C\0\0\0\x07Ss\0"
-    assert wire.close_portal(b"p") == b"C\0\0\0\x07Pp\0"
     assert wire.copy_fail("no\0") == b"f\0\0\0\x08no \0"
 
 

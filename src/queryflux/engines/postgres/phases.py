@@ -2,6 +2,8 @@
 
 from enum import Enum, auto
 
+from queryflux.wire.postgres.constants import Back
+
 
 class Phase(Enum):
     """Where a relayed statement stands."""
@@ -56,3 +58,18 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     **{(phase, _E.LEAVE): _P.OVER for phase in _P},
 }
 """COMPLETE may come again: a text of several statements, or an error of the commit at Sync."""
+
+OURS = frozenset((Back.PARSE_COMPLETE, Back.BIND_COMPLETE, Back.CLOSE_COMPLETE))
+"""What the server says of our own book-keeping; the client does not hear of it."""
+PASSED = frozenset(
+    (
+        Back.ROW_DESCRIPTION,
+        Back.NO_DATA,
+        Back.NOTICE,
+        Back.PARAMETER_STATUS,
+        Back.NOTIFICATION,
+        Back.COPY_OUT_RESPONSE,
+        Back.COPY_DONE,
+    )
+)
+"""What goes to the client and changes nothing here."""

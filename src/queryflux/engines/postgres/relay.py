@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from queryflux.engines.postgres.effects import Effects
 from queryflux.engines.postgres.errors import QUERY_CANCELED, engine_error, plan_is_stale
 from queryflux.engines.postgres.link import ServerLink, StatementKey
-from queryflux.engines.postgres.phases import TABLE, Event, Phase
+from queryflux.engines.postgres.phases import OURS, PASSED, TABLE, Event, Phase
 from queryflux.engines.postgres.settings import encoded
 from queryflux.model.errors import (
     EngineConnectionLost,
@@ -36,18 +36,6 @@ CANCEL_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 4.0)
 
 _DESCRIBE_UNNAMED = wire.describe_portal(b"")
 _EXECUTE_UNNAMED = wire.execute(b"", 0)
-_OURS = frozenset((Back.PARSE_COMPLETE, Back.BIND_COMPLETE, Back.CLOSE_COMPLETE))
-_PASSED = frozenset(
-    (
-        Back.ROW_DESCRIPTION,
-        Back.NO_DATA,
-        Back.NOTICE,
-        Back.PARAMETER_STATUS,
-        Back.NOTIFICATION,
-        Back.COPY_OUT_RESPONSE,
-        Back.COPY_DONE,
-    )
-)
 
 
 class RelayFrames(Frames):
@@ -238,10 +226,10 @@ class RelayFrames(Frames):
         pieces: list[bytes] = []
         try:
             while kind := messages.notable():
-                if kind in _PASSED:
+                if kind in PASSED:
                     continue
                 if (
-                    kind in _OURS
+                    kind in OURS
                     or kind == Back.READY_FOR_QUERY
                     or (kind == Back.ERROR and self._stale_plan())
                 ):
@@ -266,7 +254,7 @@ class RelayFrames(Frames):
             return True
         elif kind == Back.PARSE_COMPLETE:
             self._parsing = None
-        elif kind in _OURS:
+        elif kind in OURS:
             self._cached = False
         elif kind == Back.ERROR:
             self._error()

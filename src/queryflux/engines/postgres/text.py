@@ -30,6 +30,8 @@ _TOKEN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _TYPE_NAME = re.compile(r"[A-Za-z_][\w ]*(?:\(\s*\d+\s*(?:,\s*-?\d+\s*)?\))?[A-Za-z ]*(?:\[\d*\])*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+")
+MOST_DIGITS = 5
+"""Digits of a parameter's number: a message has no room for more of them."""
 MAX_INT4 = 2**31 - 1
 MAX_INT8 = 2**63 - 1
 
@@ -71,9 +73,11 @@ def statement_for(sql: str, parameters: Sequence[Parameter]) -> str:
     copied = last = 0
     for kind, start, end in _tokens(sql):
         if kind == "parameter" and parameters:
-            number = int(sql[start + 1 : end])
+            name = sql[start + 1 : end].lstrip("0")
+            number = int(name or 0) if len(name) <= MOST_DIGITS else 0
             if not 1 <= number <= len(parameters):
-                raise InvalidRequest(f"the statement names parameter ${number}; {len(parameters)} were given")
+                shown = name[: MOST_DIGITS + 1] or "0"
+                raise InvalidRequest(f"the statement names parameter ${shown}; {len(parameters)} were given")
             parts += (sql[copied:start], constant(parameters[number - 1]))
             copied = last = end
         elif kind not in ("space", "end"):

@@ -82,10 +82,15 @@ class Client:
 
     def ready(self) -> None:
         """ReadyForQuery, after the settings that changed."""
-        if self.settings.changed:
-            for name, value in self.settings.reports():
+        settings, transaction = self.settings, self.conversation.transaction
+        if settings.in_transaction and transaction is TransactionStatus.IDLE:
+            # It ended without COMMIT or ROLLBACK: its COMMIT failed, or the engine went away.
+            settings.end(committed=False)
+            self.renew_session()
+        if settings.changed:
+            for name, value in settings.reports():
                 self.outbox.add(messages.parameter_status(name, value))
-        self.outbox.add(STATUS[self.conversation.transaction])
+        self.outbox.add(STATUS[transaction])
 
     def report(self, error: Exception, offset: int = 0) -> None:
         """An ErrorResponse, and the state that follows it. ``offset``: see ``error_response``."""

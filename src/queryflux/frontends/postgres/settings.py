@@ -120,7 +120,7 @@ class Settings:
         self._base = dict(_DEFAULTS)
         self._base["session_authorization"] = user
         self._client: dict[str, str] = {}
-        self._before: dict[str, str] | None = None
+        self._before: dict[str, str] = {}
         self._local: dict[str, str | None] = {}
         for name, value in parameters.items():
             if name not in _NOT_SETTINGS:
@@ -128,6 +128,8 @@ class Settings:
         self._initial = dict(self._client)
         self.statement_timeout = self._duration("statement_timeout")
         """Seconds a statement may take; 0: no limit."""
+        self.in_transaction = False
+        """Whether ``begin`` was called, and ``end`` was not."""
         self.changed = False
         """Whether ``reports`` may have something to tell."""
         self._told = {shown: self.get(name) or "" for name, shown in _REPORTED_NAMES.items()}
@@ -158,7 +160,7 @@ class Settings:
                 hint="settings of the engine behind this door belong into its own configuration",
             )
         if local:
-            if self._before is None:
+            if not self.in_transaction:
                 return
             self._local.setdefault(key, self._client.get(key))
         self._put(key, None if value is None else _checked(key, value))
@@ -189,13 +191,14 @@ class Settings:
 
     def begin(self) -> None:
         """A transaction begins: ROLLBACK takes back what SET does in it."""
-        if self._before is None:
+        if not self.in_transaction:
+            self.in_transaction = True
             self._before = dict(self._client)
             self._local.clear()
 
     def end(self, *, committed: bool) -> None:
         """The transaction ends, and SET LOCAL with it."""
-        if self._before is None:
+        if not self.in_transaction:
             return
         if not committed:
             self._client = self._before
@@ -203,7 +206,8 @@ class Settings:
         else:
             for key, value in self._local.items():
                 self._put(key, value)
-        self._before = None
+        self.in_transaction = False
+        self._before = {}
         self._local.clear()
 
     def reports(self) -> Iterator[tuple[str, str]]:

@@ -115,11 +115,6 @@ def close_statement(name: bytes) -> bytes:
     return _message(b"C", b"S" + name + b"\0")
 
 
-def close_portal(name: bytes) -> bytes:
-    """Close of a portal."""
-    return _message(b"C", b"P" + name + b"\0")
-
-
 def copy_fail(reason: str) -> bytes:
     """CopyFail."""
     return _message(b"f", reason.replace("\0", " ").encode() + b"\0")

@@ -9,11 +9,6 @@ GSSENC_REQUEST = 80877104
 
 MAX_STARTUP_LENGTH = 10_000
 """PostgreSQL's own limit of a start-up packet, in bytes (MAX_STARTUP_PACKET_LENGTH)."""
-MAX_CREDENTIAL_LENGTH = 65_535
-"""Longest password or SASL message that is read from a client that has not authenticated."""
-
-ALPN = "postgresql"
-"""The application protocol of direct TLS (sslnegotiation=direct)."""
 
 
 class Front:
@@ -76,14 +71,7 @@ class Auth:
 
 
 SCRAM_SHA_256 = "SCRAM-SHA-256"
-SCRAM_SHA_256_PLUS = "SCRAM-SHA-256-PLUS"
 
-# Transaction status of ReadyForQuery.
-IDLE = b"I"
-IN_TRANSACTION = b"T"
-IN_FAILED_TRANSACTION = b"E"
-
-TEXT_FORMAT = 0
 BINARY_FORMAT = 1
 
 
