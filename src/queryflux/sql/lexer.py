@@ -97,6 +97,10 @@ def quoted_pattern(traits: Traits) -> str:
 
 def comment_pattern(traits: Traits) -> str:
     """Every comment. Of nested ones only those without another inside; ``nested_end`` does the rest."""
+    return "(?:" + "|".join(_comments(traits)) + ")"
+
+
+def _comments(traits: Traits) -> list[str]:
     parts = [r"--(?=[\s\x00-\x1f]|\Z)[^\n]*+" if traits.dash_needs_space else r"--[^\n]*+"]
     if traits.hash_comments:
         parts.append(r"\#[^\n]*+")
@@ -107,7 +111,7 @@ def comment_pattern(traits: Traits) -> str:
         parts.append(r"/\*[^*/]*+(?:(?:\*(?!/)|/(?!\*))[^*/]*+)*+(?:\*/|\Z)")
     else:
         parts.append(r"/\*[^*]*+(?:\*(?!/)[^*]*+)*+(?:\*/|\Z)")
-    return "(?:" + "|".join(parts) + ")"
+    return parts
 
 
 def nested_end(text: str, start: int) -> int:
@@ -133,7 +137,7 @@ def opaque_pattern(traits: Traits, then: str = "") -> str:
     for them is fast; ``then`` is a pattern for what may follow a string. A doubled quote looks like a second
     string. Where a name holds ``$``, its rest counts as one."""
     escaped = _ESCAPED.format(q="'")
-    parts = [comment_pattern(traits)]
+    parts = _comments(traits)
     if traits.backslashes:
         parts.append(escaped + then)
     else:
