@@ -1,19 +1,17 @@
 """Answers to questions about the catalog, from an engine's own list of tables and columns.
 
-The list is asked for at most every ``FRESH_SECS`` seconds, by one caller for all that wait. A query runs in a
-thread of its own, so that no catalog is too large for the event loop.
+A query runs in a thread of its own, so that no catalog is too large for the event loop.
 """
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from queryflux.engines.port import Engine
-from queryflux.metadata.listing import Listing, listing_of
+from queryflux.metadata.catalogs import EngineCatalog, catalog_of, forget
+from queryflux.metadata.listing import Listing
 from queryflux.metadata.recognise import MetadataQuery
 from queryflux.metadata.session import SessionValues
 from queryflux.metadata.show import Shown, is_show, shown, words_of
@@ -29,9 +27,9 @@ from queryflux.runtime.threads import LaneThread
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FRESH_SECS = 5.0
-MAX_STORES = 8
 T = TypeVar("T")
+__all__ = ["Asking", "answer", "forget", "shape"]
+_CANCELLED = "the catalog query was cancelled"
 _FUNCTION_OID = re.compile(
     r"\s*select\s+e?'((?:[^']|'')*)'::(?:pg_catalog\.)?regproc(?:edure)?::(?:pg_catalog\.)?oid\s*;?\s*\Z",
     re.IGNORECASE,
@@ -39,18 +37,44 @@ _FUNCTION_OID = re.compile(
 _NOT_FOUND = {"mysql": (1146, "42S02"), "postgres": (None, "42P01")}
 
 
-@dataclass
-class _EngineCatalog:
-    """What is kept of one engine."""
+class Asking:
+    """One question on its way. ``cancel`` ends it from any task of the loop."""
 
-    listed_at: float = float("-inf")
-    listing: Listing | None = None
-    asking: "asyncio.Task[Listing] | None" = None
-    stores: dict[Any, CatalogStore] = field(default_factory=dict)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(
+        self, question: MetadataQuery, engine: Engine, session: Session, identity: VerifiedIdentity
+    ) -> None:
+        self._about = (question, engine, session, identity)
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = asyncio.Event()
 
+    async def answer(self) -> "pa.Table":
+        """As the function ``answer``. Raises QueryCancelled once cancelled."""
+        return await self._run(answer)
 
-_catalogs: WeakKeyDictionary[Engine, _EngineCatalog] = WeakKeyDictionary()
+    async def shape(self) -> Shape:
+        """As the function ``shape``. Raises QueryCancelled once cancelled."""
+        return await self._run(shape)
+
+    def cancel(self) -> None:
+        """Stop it, also while it waits for the engine's list of tables. Returns at once."""
+        self._cancelled.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, how: Callable[..., Coroutine[Any, Any, T]]) -> T:
+        if self._cancelled.is_set():
+            raise QueryCancelled(_CANCELLED)
+        task: asyncio.Task[T] = asyncio.create_task(how(*self._about), name="catalog question")
+        self._task = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if self._cancelled.is_set() and (waiter is None or not waiter.cancelling()):
+                raise QueryCancelled(_CANCELLED) from None
+            raise
+        finally:
+            self._task = None
 
 
 async def answer(
@@ -81,13 +105,6 @@ async def shape(
     return await _with_store(question, engine, session, identity, run)
 
 
-def forget(engine: Engine) -> None:
-    """Ask the engine again next time: its tables have changed."""
-    known = _catalogs.get(engine)
-    if known is not None:
-        known.listed_at = float("-inf")
-
-
 async def _with_store(
     question: MetadataQuery,
     engine: Engine,
@@ -95,60 +112,47 @@ async def _with_store(
     identity: VerifiedIdentity,
     run: Callable[[CatalogStore, Listing], T],
 ) -> T:
-    known = _catalogs.setdefault(engine, _EngineCatalog())
-    listing = await _listing(engine, known)
-    async with known.turn:
-        running: list[CatalogStore] = []
-        given_up = threading.Event()
-
-        def work() -> T:
-            values = _values(question.dialect, session, identity, listing)
-            store = _store(known, listing, values)
-            store.begin()
-            running.append(store)
-            if given_up.is_set():
-                raise QueryCancelled("the catalog query was cancelled")
-            return run(store, listing)
-
-        thread = LaneThread("catalog")
-        done = thread.submit(work)
-        thread.close()
-        try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            given_up.set()
-            for store in running:
-                store.interrupt()
-            await asyncio.wait([done])
-            done.exception()  # nobody else will look at it
-            raise
-        finally:
-            await thread.join()  # the store belongs to the thread until it has ended
+    known = catalog_of(engine)
+    listing = await known.current(engine)
+    async with known.turns:
+        return await _on_thread(
+            known, listing, lambda: _values(question.dialect, session, identity, listing), run
+        )
 
 
-async def _listing(engine: Engine, known: _EngineCatalog) -> Listing:
-    loop = asyncio.get_running_loop()
-    if known.listing is not None and loop.time() - known.listed_at < FRESH_SECS:
-        return known.listing
-    if known.asking is None:
-        known.asking = loop.create_task(_ask(engine), name=f"catalog of {engine.name}")
-        known.asking.add_done_callback(lambda task: _told(known, task, loop.time()))
-    return await asyncio.shield(known.asking)
+async def _on_thread(
+    known: EngineCatalog,
+    listing: Listing,
+    values: Callable[[], SessionValues],
+    run: Callable[[CatalogStore, Listing], T],
+) -> T:
+    """``run`` with a store, which belongs to the thread until that has ended."""
+    taken: list[CatalogStore] = []
+    given_up = threading.Event()
 
+    def work() -> T:
+        store = known.take(listing, values())
+        taken.append(store)
+        if given_up.is_set():
+            store.interrupt()
+        return run(store, listing)
 
-async def _ask(engine: Engine) -> Listing:
-    return listing_of(await engine.tables(), await engine.columns())
-
-
-def _told(known: _EngineCatalog, task: "asyncio.Task[Listing]", now: float) -> None:
-    known.asking = None
-    if task.cancelled() or task.exception() is not None:
-        return
-    listing = task.result()
-    known.listed_at = now
-    if listing != known.listing:
-        known.listing = listing
-        known.stores = {}
+    thread = LaneThread("catalog")
+    done = thread.submit(work)
+    thread.close()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        given_up.set()
+        for store in taken:
+            store.interrupt()
+        await asyncio.wait([done])
+        done.exception()  # nobody else will look at it
+        raise
+    finally:
+        await thread.join()
+        for store in taken:
+            known.give_back(store)
 
 
 def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing: Listing) -> SessionValues:
@@ -168,27 +172,6 @@ def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing:
         peer=session.peer,
         extra=session.extra if dialect in ("postgres", "mysql") else {},
     )
-
-
-def _store(known: _EngineCatalog, listing: Listing, values: SessionValues) -> CatalogStore:
-    """The store for such a client; one that is new takes the place of the oldest."""
-    key = (
-        listing is known.listing,
-        values.dialect,
-        values.user,
-        values.database,
-        values.schema,
-        values.search_path,
-    )
-    store = known.stores.pop(key, None)
-    if store is None:
-        part = listing if values.dialect == "trino" else listing.within(values.database)
-        store = CatalogStore(part, values)
-        while len(known.stores) >= MAX_STORES:
-            del known.stores[next(iter(known.stores))]
-    store.values = values
-    known.stores[key] = store
-    return store
 
 
 def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> tuple[str, "pa.Table | None"]:

@@ -22,7 +22,7 @@ class MysqlCatalog:
 
     def __init__(self, listing: Listing, values: SessionValues) -> None:
         self._listing = listing
-        self._values = values
+        self.values = values
         schema = values.schema.lower()
         self.search: tuple[str, ...] = (
             (schema,) if schema in ("information_schema", "performance_schema") else ()
@@ -83,7 +83,7 @@ class MysqlCatalog:
         for table, _ in self._listing.tables:
             if table.kind == "view":
                 more = {"CHECK_OPTION": "NONE", "IS_UPDATABLE": "NO", "SECURITY_TYPE": "DEFINER"}
-                yield {**_place(table), "VIEW_DEFINITION": "", "DEFINER": self._values.current_user, **more}
+                yield {**_place(table), "VIEW_DEFINITION": "", "DEFINER": self.values.current_user, **more}
 
     def _engines(self) -> Iterator[Row]:
         comment = {"COMMENT": "Tables of the engine behind the proxy", "XA": "NO", "SAVEPOINTS": "NO"}
@@ -117,17 +117,17 @@ class MysqlCatalog:
 
     def _processlist(self) -> Iterator[Row]:
         yield {
-            "ID": self._values.connection_id,
-            "USER": self._values.user,
-            "HOST": self._values.peer,
-            "DB": self._values.schema or None,
+            "ID": self.values.connection_id,
+            "USER": self.values.user,
+            "HOST": self.values.peer,
+            "DB": self.values.schema or None,
             "COMMAND": "Query",
             "TIME": 0,
             "STATE": "executing",
         }
 
     def _privileges(self) -> Iterator[Row]:
-        user, _, host = self._values.current_user.rpartition("@")
+        user, _, host = self.values.current_user.rpartition("@")
         yield {
             "GRANTEE": f"'{user}'@'{host}'",
             "TABLE_CATALOG": "def",
@@ -136,9 +136,9 @@ class MysqlCatalog:
         }
 
     def _variables(self) -> Iterator[Row]:
-        names = dict.fromkeys([*SETTINGS["mysql"], *self._values.extra])
+        names = dict.fromkeys([*SETTINGS["mysql"], *self.values.extra])
         for name in sorted(names):
-            yield {"VARIABLE_NAME": name, "VARIABLE_VALUE": self._values.setting(name)}
+            yield {"VARIABLE_NAME": name, "VARIABLE_VALUE": self.values.setting(name)}
 
 
 _COLLATIONS = (

@@ -28,7 +28,7 @@ class PostgresCatalog:
     search = ("pg_catalog", "information_schema")
 
     def __init__(self, listing: Listing, values: SessionValues) -> None:
-        self._values = values
+        self.values = values
         schemas = dict.fromkeys([schema for _, schema in listing.schemas])
         self._namespaces = (
             dict(_FIXED_SCHEMAS)
@@ -51,7 +51,7 @@ class PostgresCatalog:
             "format_type": ("text", format_type),
             "pg_get_userbyid": (
                 "text",
-                lambda oid: self._values.user if oid == _OWNER else f"unknown (OID={oid})",
+                lambda oid: self.values.user if oid == _OWNER else f"unknown (OID={oid})",
             ),
             "pg_oid_of": ("oid", self._oid_of),
             "pg_name_of": ("text", self._name_of),
@@ -63,9 +63,9 @@ class PostgresCatalog:
         relation = self._by_oid.get(oid)
         if relation is None:
             return None
-        if relation.schema == "pg_catalog" or not self._values.schema:
+        if relation.schema == "pg_catalog" or not self.values.schema:
             return int(relation.schema != "information_schema")
-        return int(relation.schema in (self._values.schema, *self._values.search_path))
+        return int(relation.schema in (self.values.schema, *self.values.search_path))
 
     def _oid_of(self, name: Any, kind: str) -> int | str | None:
         if isinstance(name, int) or name is None:
@@ -101,7 +101,7 @@ class PostgresCatalog:
             return format_type(oid, None)
         if kind == "regnamespace":
             return next((name for name, number in self._namespaces.items() if number == oid), str(oid))
-        return self._values.user if kind == "regrole" and oid == _OWNER else str(oid)
+        return self.values.user if kind == "regrole" and oid == _OWNER else str(oid)
 
     # Rows.
 
@@ -176,7 +176,7 @@ class PostgresCatalog:
     def _pg_database(self) -> Iterator[Row]:
         yield {
             "oid": _DATABASE_OID,
-            "datname": self._values.database,
+            "datname": self.values.database,
             "datdba": _OWNER,
             "encoding": 6,
             "datlocprovider": "c",
@@ -191,20 +191,20 @@ class PostgresCatalog:
     def _pg_roles(self) -> Iterator[Row]:
         flags = {"rolinherit": 1, "rolcanlogin": 1, "rolsuper": 0, "rolcreaterole": 0, "rolcreatedb": 0}
         more = {"rolreplication": 0, "rolbypassrls": 0, "rolconnlimit": -1, "rolpassword": "********"}
-        yield {"oid": _OWNER, "rolname": self._values.user, **flags, **more}
+        yield {"oid": _OWNER, "rolname": self.values.user, **flags, **more}
 
     def _pg_user(self) -> Iterator[Row]:
         flags = {"usecreatedb": 0, "usesuper": 0, "userepl": 0, "usebypassrls": 0}
-        yield {"usename": self._values.user, "usesysid": _OWNER, "passwd": "********", **flags}
+        yield {"usename": self.values.user, "usesysid": _OWNER, "passwd": "********", **flags}
 
     def _pg_am(self) -> Iterator[Row]:
         yield {"oid": _HEAP, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}
         yield {"oid": _BTREE, "amname": "btree", "amhandler": "bthandler", "amtype": "i"}
 
     def _pg_settings(self) -> Iterator[Row]:
-        names = dict.fromkeys([*SETTINGS["postgres"], *self._values.extra])
+        names = dict.fromkeys([*SETTINGS["postgres"], *self.values.extra])
         for name in sorted(names):
-            value = self._values.setting(name)
+            value = self.values.setting(name)
             yield {
                 "name": name,
                 "setting": value,
@@ -217,7 +217,7 @@ class PostgresCatalog:
         flags = {"hasindexes": 0, "hasrules": 0, "hastriggers": 0, "rowsecurity": 0}
         for relation in self.relations:
             if relation.kind == "r":
-                owner = {"schemaname": relation.schema, "tableowner": self._values.user}
+                owner = {"schemaname": relation.schema, "tableowner": self.values.user}
                 yield {"tablename": relation.name, **owner, **flags}
 
     def _pg_views(self) -> Iterator[Row]:
@@ -226,7 +226,7 @@ class PostgresCatalog:
                 yield {
                     "schemaname": relation.schema,
                     "viewname": relation.name,
-                    "viewowner": self._values.user,
+                    "viewowner": self.values.user,
                 }
 
     def _pg_collation(self) -> Iterator[Row]:
@@ -247,13 +247,13 @@ class PostgresCatalog:
     def _schemata(self) -> Iterator[Row]:
         for name in self._namespaces:
             yield {
-                "catalog_name": self._values.database,
+                "catalog_name": self.values.database,
                 "schema_name": name,
-                "schema_owner": self._values.user,
+                "schema_owner": self.values.user,
             }
 
     def _catalog_name(self) -> Iterator[Row]:
-        yield {"catalog_name": self._values.database}
+        yield {"catalog_name": self.values.database}
 
     def _tables(self) -> Iterator[Row]:
         for relation in self.relations:
@@ -272,7 +272,7 @@ class PostgresCatalog:
 
     def _place(self, relation: Relation) -> dict[str, Any]:
         return {
-            "table_catalog": self._values.database,
+            "table_catalog": self.values.database,
             "table_schema": relation.schema,
             "table_name": relation.name,
         }
@@ -287,7 +287,7 @@ class PostgresCatalog:
                     "ordinal_position": number,
                     "is_nullable": "YES" if nullable else "NO",
                     "data_type": _information_type(kind),
-                    "udt_catalog": self._values.database,
+                    "udt_catalog": self.values.database,
                     "udt_schema": "pg_catalog",
                     "udt_name": kind.postgres,
                     "dtd_identifier": str(number),

@@ -103,6 +103,11 @@ class SessionValues:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """Clients for which this is the same see the same catalog."""
+        return self.dialect, self.user, self.database, self.schema, self.search_path
+
+    @property
     def version(self) -> str:
         """What version() says to this client."""
         if self.dialect == "postgres":

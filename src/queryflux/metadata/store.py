@@ -7,6 +7,7 @@ A store is used by one thread at a time. A query may take ``DEADLINE_SECS`` and 
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from queryflux.metadata.definitions import tables_of
@@ -22,17 +23,26 @@ from queryflux.metadata.mysql import MysqlCatalog
 from queryflux.metadata.postgres import PostgresCatalog
 from queryflux.metadata.session import SessionValues
 from queryflux.metadata.trino import TrinoCatalog
-from queryflux.model.errors import EngineError, EngineErrorKind
+from queryflux.model.errors import EngineError, EngineErrorKind, QueryCancelled
 from queryflux.sql.lite import Catalog, LiteQuery, lite_query
 from queryflux.sql.textcache import TextCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEADLINE_SECS = 10.0
+DEADLINE_SECS = 5.0
 MAX_ROWS = 1_000_000
 MAX_VALUE_BYTES = 4 << 20
 MAX_ANSWER_BYTES = 128 << 20
+SESSION_TABLES = frozenset(
+    {
+        "information_schema.processlist",
+        "performance_schema.global_variables",
+        "performance_schema.session_variables",
+        "pg_catalog.pg_settings",
+    }
+)
+"""Tables that are about the client's session: made anew for each question."""
 _ROWS_AT_ONCE = 16
 _OPCODES_BETWEEN_CHECKS = 20_000
 _AFFINITIES = {"text": "TEXT", "float8": "REAL"}
@@ -40,6 +50,8 @@ _AFFINITIES = {"text": "TEXT", "float8": "REAL"}
 
 class Source(Protocol):
     """Where rows come from."""
+
+    values: SessionValues
 
     @property
     def search(self) -> tuple[str, ...]:
@@ -53,16 +65,20 @@ class Source(Protocol):
 
 
 class CatalogStore:
-    """The catalog of one engine as one client sees it."""
+    """The catalog of one engine as one client sees it: ``listing`` is all that the engine has."""
 
     def __init__(self, listing: Listing, values: SessionValues) -> None:
         self.dialect = values.dialect
+        self.listing = listing
+        self.key = values.key
         self.values = values
-        self._source = _source(listing, values)
+        self.stopped = False
+        """``interrupt`` was called."""
+        part = listing if values.dialect == "trino" else listing.within(values.database)
+        self._source = _source(part, values)
         self._made: set[str] = set()
         self._compiled: TextCache[LiteQuery] = TextCache(1 << 20, 256 << 10)
         self._deadline = 0.0
-        self._stopped = False
         functions = {
             **plain_functions(),
             **session_functions(lambda: self.values),
@@ -88,11 +104,11 @@ class CatalogStore:
         database.set_progress_handler(self._over_deadline, _OPCODES_BETWEEN_CHECKS)
 
     def _over_deadline(self) -> int:
-        return int(self._stopped or time.monotonic() > self._deadline)
+        return int(self.stopped or time.monotonic() > self._deadline)
 
-    def begin(self) -> None:
-        """A new query: what stopped the last one does not stop it."""
-        self._stopped = False
+    def begin(self, values: SessionValues) -> None:
+        """A new question, of a client with ``values``."""
+        self.values = self._source.values = values
 
     def compile(self, text: str) -> LiteQuery:
         """A query of the client's dialect. Raises SqlSyntaxError, EngineError, NotSupported."""
@@ -103,8 +119,8 @@ class CatalogStore:
         return known
 
     def interrupt(self) -> None:
-        """Stop the query that runs or is about to, from any thread."""
-        self._stopped = True
+        """Stop the query that runs or is about to, from any thread. The store is of no use after it."""
+        self.stopped = True
         self._database.interrupt()
 
     def close(self) -> None:
@@ -114,15 +130,17 @@ class CatalogStore:
     def run(self, text: str, parameters: Sequence[Any]) -> "pa.Table":
         """Answer a query. Raises as ``compile``; EngineError for what SQLite refuses or takes too long."""
         query = self.compile(text)
-        for table in query.tables - self._made:
-            self._make(table)
-        self._deadline = time.monotonic() + DEADLINE_SECS
         values = [_bound(value) for value in parameters[: len(query.parameter_types)]]
         values += [None] * (len(query.parameter_types) - len(values))
         try:
+            for table in query.tables - self._made:
+                self._make(table)
+            self._deadline = time.monotonic() + DEADLINE_SECS
             cursor = self._database.execute(query.sql, values)
             rows = _fetched(cursor)
         except sqlite3.Error as error:
+            if self.stopped:
+                raise QueryCancelled("the catalog query was cancelled") from error
             raise _refused(error) from error
         names = [column[0] for column in cursor.description or ()]
         return arrow_table(_columns(query, names), rows)
@@ -134,16 +152,28 @@ class CatalogStore:
             f'"{column}" {_AFFINITIES.get(kind, "INTEGER")}{collation if kind == "text" else ""}'
             for column, kind in columns.items()
         )
-        self._database.execute(f'CREATE TABLE "{name}" ({spelt})')
         marks = ", ".join("?" * len(columns))
         self._deadline = float("inf")
+        with self._whole_or_not_at_all():
+            self._database.execute(f'DROP TABLE IF EXISTS "{name}"')
+            self._database.execute(f'CREATE TABLE "{name}" ({spelt})')
+            self._database.executemany(
+                f'INSERT INTO "{name}" VALUES ({marks})',  # noqa: S608 (names of our own tables)
+                (tuple(map(row.get, columns)) for row in self._source.rows(name)),
+            )
+        if name not in SESSION_TABLES:
+            self._made.add(name)
+
+    @contextmanager
+    def _whole_or_not_at_all(self) -> Iterator[None]:
         self._database.execute("BEGIN")
-        self._database.executemany(
-            f'INSERT INTO "{name}" VALUES ({marks})',  # noqa: S608 (names of our own tables)
-            (tuple(map(row.get, columns)) for row in self._source.rows(name)),
-        )
+        try:
+            yield
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
         self._database.execute("COMMIT")
-        self._made.add(name)
 
 
 def _source(listing: Listing, values: SessionValues) -> Source:
@@ -169,7 +199,11 @@ def _fetched(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
 
 def _refused(error: sqlite3.Error) -> EngineError:
     if str(error) == "interrupted":
-        return EngineError("The catalog query took too long.", kind=EngineErrorKind.RESOURCES)
+        return EngineError(
+            f"The catalog query took longer than {DEADLINE_SECS:g} s and was stopped.",
+            kind=EngineErrorKind.RESOURCES,
+            hint="ask for less at a time: name a schema or a table",
+        )
     return EngineError(
         f"The catalog query uses something that catalogs are not asked with here: {error}.",
         kind=EngineErrorKind.NOT_SUPPORTED,

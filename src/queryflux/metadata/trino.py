@@ -22,7 +22,7 @@ class TrinoCatalog:
 
     def __init__(self, listing: Listing, values: SessionValues) -> None:
         self._listing = listing
-        self._values = values
+        self.values = values
         schema = values.schema.lower()
         self.search: tuple[str, ...] = (schema,) if schema == "information_schema" else ()
         if (values.catalog or "").lower() == "system":
@@ -43,7 +43,7 @@ class TrinoCatalog:
 
     def _schemata(self) -> Iterator[Row]:
         for catalog, schema in self._schemas():
-            yield {"catalog_name": catalog, "schema_name": schema, "schema_owner": self._values.user}
+            yield {"catalog_name": catalog, "schema_name": schema, "schema_owner": self.values.user}
 
     def _tables(self) -> Iterator[Row]:
         for table, _ in self._listing.tables:
@@ -55,7 +55,7 @@ class TrinoCatalog:
                 yield _place(table)
 
     def _columns(self) -> Iterator[Row]:
-        trino = self._values.dialect == "trino"
+        trino = self.values.dialect == "trino"
         for table, columns in self._listing.tables:
             place = _place(table)
             for number, column in enumerate(columns, 1):

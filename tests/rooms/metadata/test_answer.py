@@ -1,18 +1,23 @@
 """Each protocol's clients find an engine's tables where they look for them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from queryflux.metadata import answer as room
+from queryflux.engines.port import TableRef
+from queryflux.metadata.answer import Asking, forget
+from queryflux.metadata.catalogs import MAX_RUNNING, MAX_STORES, catalog_of
+from queryflux.metadata.recognise import recognise
 from queryflux.model.errors import (
     EngineError,
     EngineErrorKind,
     EngineUnavailable,
     InvalidRequest,
     NotSupported,
+    QueryCancelled,
     SqlSyntaxError,
 )
 from tests.rooms.metadata.places import EVENTS, ORDERS, OTHER, RECENT, Client, TableEngine
@@ -96,7 +101,7 @@ async def test_a_table_keeps_its_oid_when_others_come() -> None:
     question = "select 'orders'::regclass::oid from pg_catalog.pg_am"
     before = await client.values(question)
     engine.listed = [EVENTS, ORDERS, RECENT]
-    room.forget(engine)
+    forget(engine)
     assert await client.values(question) == before
 
 
@@ -342,7 +347,7 @@ async def test_the_engine_is_asked_once_by_all_who_wait_and_not_again_while_fres
     answers = await asyncio.gather(*(client.values(sql) for _ in range(5)))
     assert answers == [[1]] * 5
     assert client.engine.asked == 1
-    room.forget(client.engine)
+    forget(client.engine)
     await client.values(sql)
     assert client.engine.asked == 2
 
@@ -400,6 +405,95 @@ async def test_cancelling_stops_the_query(turns: int) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await client.values("select count(*) from pg_am") == [2]
+
+
+ENDLESS = "with recursive x(n) as (select 1 union all select n + 1 from x) select count(*) from x, pg_am"
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 (there is no event for what threads do)
+            await asyncio.sleep(0)
+
+
+async def test_a_slow_question_does_not_hold_up_others() -> None:
+    client = postgres()
+    known = catalog_of(client.engine)
+    slow = asyncio.create_task(client.ask(ENDLESS))
+    await until(lambda: known.turns._value < MAX_RUNNING)
+    assert await client.values("select count(*) from pg_am") == [2]
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait([slow])
+    assert known.turns._value == MAX_RUNNING
+
+
+async def test_asking_is_cancelled_from_another_task() -> None:
+    client = postgres()
+    for when in range(4):
+        question = recognise(ENDLESS, "postgres")
+        assert question is not None
+        asking = Asking(question, client.engine, client.session, client.identity)
+        task = asyncio.create_task(asking.answer())
+        if when == 3:
+            await until(lambda: catalog_of(client.engine).turns._value < MAX_RUNNING)
+        for _ in range(when):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(QueryCancelled):
+            await task
+    assert await client.values("select count(*) from pg_am") == [2]
+
+
+async def test_the_task_that_asks_may_be_cancelled_too() -> None:
+    client = postgres()
+    question = recognise(ENDLESS, "postgres")
+    assert question is not None
+    asking = Asking(question, client.engine, client.session, client.identity)
+    task = asyncio.create_task(asking.answer())
+    await until(lambda: catalog_of(client.engine).turns._value < MAX_RUNNING)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_list_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(TableEngine):
+        async def tables(self) -> list[TableRef]:
+            return await asyncio.Future[list[TableRef]]()
+
+    monkeypatch.setattr("queryflux.metadata.catalogs.LISTING_SECS", 0.0)
+    engine = Silent()
+    with pytest.raises(EngineError, match="did not list its tables"):
+        await Client("postgres", engine, catalog="demo").ask("select 1 from pg_am")
+    asking = catalog_of(engine).asking
+    assert asking is not None
+    asking.cancel()
+    await asyncio.wait([asking])
+
+
+async def test_stores_are_kept_and_bounded() -> None:
+    engine = TableEngine()
+    for number in range(MAX_STORES + 3):
+        client = Client("postgres", engine, catalog="demo", extra={"search_path": f"s{number}"})
+        assert await client.values("select count(*) from pg_am") == [2]
+        assert await client.values("select count(*) from pg_am") == [2]
+    known = catalog_of(engine)
+    assert len(known.idle) == MAX_STORES
+    engine.listed = [EVENTS]
+    forget(engine)
+    assert await Client("postgres", engine, catalog="demo").values(
+        "select relname from pg_class where relkind = 'r' and relnamespace > 20000"
+    ) == ["Events"]
+    assert len(known.idle) == 1
+
+
+async def test_settings_are_those_of_the_client_that_asks() -> None:
+    engine = TableEngine()
+    for value in ("one", "two"):
+        client = Client("postgres", engine, catalog="demo", extra={"application_name": value})
+        sql = "select setting from pg_settings where name = 'application_name'"
+        assert await client.values(sql) == [value]
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "trino"])
