@@ -20,6 +20,7 @@ from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot, snapshot_of
 from queryflux.routing.regex import check_regex
 from queryflux.telemetry.logs import setup
+from queryflux.telemetry.writer import STDERR
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def serve(
 def _leave_threads_behind() -> None:
     """End the process here if a thread is stuck in a library, for which the interpreter would wait: gRPC
     takes two minutes to give up a client that has connected and says nothing."""
+    STDERR.close()
     main = threading.main_thread()
     stuck = [
         thread.name
@@ -72,7 +74,7 @@ def _leave_threads_behind() -> None:
     if not stuck:
         return
     log.warning("leaving threads behind that did not end: %s", ", ".join(stuck))
-    logging.shutdown()
+    STDERR.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
