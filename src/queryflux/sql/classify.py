@@ -1,7 +1,5 @@
 """The kind of a statement, from its leading words; no parser."""
 
-from collections.abc import Iterator
-
 from queryflux.sql.kinds import Classification, StatementKind
 from queryflux.sql.lexer import blank_end, tokens
 from queryflux.sql.outline import landmarks, outline, top_level, writing_cte
@@ -35,8 +33,8 @@ _BY_WORD = {word: kind for kind, words in _KINDS.items() for word in words.split
 _WRITING = frozenset(
     {StatementKind.WRITE, StatementKind.DDL, StatementKind.CALL, StatementKind.EXECUTE, StatementKind.OTHER}
 )
-_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
-_QUERY_WORDS = frozenset({"SELECT", "VALUES", "TABLE", *_CHANGES})
+_BODIES = "SELECT|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE"
+_QUERY_WORDS = frozenset(_BODIES.split("|"))
 _MYSQL_FAMILY = frozenset({"mysql", "starrocks", "doris"})
 # PostgreSQL's command tags leave out what stands between the verb and the kind of object.
 _BETWEEN_WORDS = """
@@ -171,10 +169,10 @@ def _with(text: str, dialect: str, words: _Words, first: str) -> Classification:
     (PostgreSQL) makes it a write all the same."""
     whole = outline(text, dialect, words.offset)
     changes = writing_cte(whole)
-    marks = landmarks(top_level(whole), after_with=True)
-    word = next((mark for mark in marks if mark in _QUERY_WORDS), "SELECT")
+    top = top_level(whole)
+    word = next(landmarks(top, _BODIES, after_with=True), "SELECT")
     if word == "SELECT" and not changes:
-        return _into(marks, dialect)
+        return _into(top, dialect)
     kind = _BY_WORD[word]
     writes = changes or kind is StatementKind.WRITE
     return Classification(StatementKind.WRITE if writes else kind, (word,), writes)
@@ -184,11 +182,11 @@ def _select(text: str, dialect: str, words: _Words, first: str) -> Classificatio
     """SELECT INTO makes a table (PostgreSQL) or writes a file or variable (MySQL)."""
     if "into" not in text.lower():
         return _A_SELECT
-    return _into(landmarks(top_level(outline(text, dialect, words.offset))), dialect)
+    return _into(top_level(outline(text, dialect, words.offset)), dialect)
 
 
-def _into(marks: Iterator[str], dialect: str) -> Classification:
-    if "INTO" not in marks:
+def _into(top: str, dialect: str) -> Classification:
+    if "INTO" not in landmarks(top, "INTO"):
         return _A_SELECT
     kind = StatementKind.WRITE if dialect in _MYSQL_FAMILY else StatementKind.DDL
     return Classification(kind, ("SELECT",), True)
@@ -238,8 +236,8 @@ def _set(text: str, dialect: str, words: _Words, first: str) -> Classification:
 
 def _copy(text: str, dialect: str, words: _Words, first: str) -> Classification:
     """COPY ... FROM writes, COPY ... TO reads."""
-    marks = landmarks(top_level(outline(text, dialect, words.offset)))
-    direction = next((mark for mark in marks if mark in ("FROM", "TO")), "FROM")
+    top = top_level(outline(text, dialect, words.offset))
+    direction = next(landmarks(top, "FROM|TO"), "FROM")
     return Classification(StatementKind.COPY, (first,), direction == "FROM")
 
 

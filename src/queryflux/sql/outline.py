@@ -7,7 +7,6 @@ from functools import cache
 
 from queryflux.sql.lexer import opaque_pattern, tokens, traits_of
 
-_LANDMARKS = re.compile(r"(?:SELECT|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE|INTO|FROM|TO)(?![\w$])")
 _NAME_BEFORE = re.compile(r"[\w$@:.]")
 _FIRST_NAME = re.compile(r"\s*WITH\s+(?:RECURSIVE\s+)?[\w$]+")
 _GAP = r"(?:\s|'')*+"
@@ -45,11 +44,11 @@ def writing_cte(whole: str) -> bool:
     return _WRITING_CTE.search(whole) is not None
 
 
-def landmarks(top: str, after_with: bool = False) -> Iterator[str]:
-    """The words of a top level that say what it does, in upper case and in order; not those that are a name
+def landmarks(top: str, words: str, after_with: bool = False) -> Iterator[str]:
+    """Which of ``words`` (in upper case, between bars) a top level holds, in order; not those that are a name
     after a dot or comma, or the first one ``after_with``."""
     first = _FIRST_NAME.match(top) if after_with else None
-    for found in _LANDMARKS.finditer(top, first.end() if first else 0):
+    for found in _words_expression(words).finditer(top, first.end() if first else 0):
         start = found.start()
         if start and _NAME_BEFORE.match(top, start - 1):
             continue
@@ -70,6 +69,11 @@ def _walked(text: str) -> str:
     if depth == 0:
         parts.append(text[start:])
     return "()".join(parts)
+
+
+@cache
+def _words_expression(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{words})(?![\w$])")
 
 
 @cache
