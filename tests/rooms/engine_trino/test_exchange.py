@@ -9,6 +9,7 @@ import pytest
 from queryflux.config.clusters import ClusterConfig, EngineAuth, EngineTls
 from queryflux.engines.port import ConnectionSpec, TransactionStatus
 from queryflux.engines.trino import build
+from queryflux.engines.trino import statement as statement_module
 from queryflux.engines.trino.client import ANSWER_SECONDS, IDLE_SECONDS
 from queryflux.engines.trino.statement import TRIES
 from queryflux.model.errors import (
@@ -18,6 +19,7 @@ from queryflux.model.errors import (
     EngineErrorKind,
     EngineUnavailable,
     InvalidRequest,
+    ProtocolViolation,
     QueryCancelled,
 )
 from queryflux.model.identity import VerifiedIdentity
@@ -389,6 +391,8 @@ async def test_a_connection_idle_for_long_is_not_used() -> None:
         await clock.advance(IDLE_SECONDS + 1)
         await client.values()
         assert there.connections == 2
+        assert clock.pending == 1  # that of the one connection there is
+        await client.engine.close()
         assert clock.pending == 0
 
 
@@ -402,6 +406,46 @@ async def test_a_coordinator_that_never_answers() -> None:
         with pytest.raises(EngineConnectionLost):
             await waiting
         assert clock.pending == 0
+
+
+async def test_each_request_of_a_connection_has_its_own_time() -> None:
+    clock = ManualClock()
+    never = asyncio.Event()
+
+    def script(request: Request) -> Reply:
+        if request.body == b"SELECT slow":
+            return Reply(wait=never)
+        return pages(*THREE_PAGES)(request)
+
+    async with talk(script, clock) as (there, client):
+        await client.values()
+        await clock.advance(IDLE_SECONDS - 1)
+        waiting = asyncio.create_task(client.values("SELECT slow"))
+        await asked_for(there, 4)
+        assert there.connections == 1
+        await clock.advance(ANSWER_SECONDS - 1)
+        assert not waiting.done()
+        await clock.advance(2)
+        # It was not closed while idle: the statement is not sent again.
+        with pytest.raises(EngineConnectionLost, match="no answer within 300 s"):
+            await asyncio.wait_for(waiting, 5)
+        assert there.connections == 1
+
+
+async def test_headers_are_kept_encoded_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement_module, "MAX_KEPT", 2)
+    blocks = statement_module.HeaderBlocks()
+    base = (("Host", "h"),)
+    first = blocks.encoded(base, (("A", "1"),))
+    assert first == b"Host: h\r\nA: 1\r\n"
+    assert blocks.encoded(base, (("A", "1"),)) is first
+    for number in range(2):
+        blocks.encoded(base, (("B", str(number)),))
+    large = (("C", "x" * 10_000),)
+    assert blocks.encoded(base, large) is not blocks.encoded(base, large)
+    assert blocks.encoded(base, (("A", "1"),)) is not first
+    with pytest.raises(ProtocolViolation):
+        blocks.encoded(base, (("A", "1\r\nB: 2"),))
 
 
 async def test_a_coordinator_that_is_not_there() -> None:

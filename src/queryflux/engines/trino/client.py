@@ -1,14 +1,14 @@
 """An HTTP client for one coordinator: kept-alive connections, one request at a time on each.
 
 A request is one write, and reads until the response is whole; there is no task and no future of ours in it.
-Its deadline is a timer that aborts the connection. A request that is not finished, for whatever reason, takes
+When it takes too long its connection is aborted. A request that is not finished, for whatever reason, takes
 its connection down with it.
 """
 
 from queryflux.engines.trino.target import Target
 from queryflux.model.errors import ProtocolViolation
 from queryflux.runtime.bytestream import ByteStream, connect
-from queryflux.runtime.clock import Clock
+from queryflux.runtime.clock import Clock, Timer
 from queryflux.wire.http1 import Response, ResponseParser, gunzip
 
 MAX_BODY_BYTES = 128 * 1024 * 1024
@@ -37,15 +37,68 @@ class Broken(Exception):
 
 
 class Connection:
-    """One connection. ``used`` says that it has answered before."""
+    """One connection. ``used`` says that it has answered before.
 
-    __slots__ = ("idle_since", "parser", "stream", "used")
+    Its timer outlives a request: when it goes off it looks at what the request of then is due, so that most
+    requests set none."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    __slots__ = (
+        "_clock",
+        "_deadline",
+        "_timer",
+        "_timer_due",
+        "idle_since",
+        "parser",
+        "stream",
+        "timed_out",
+        "used",
+    )
+
+    def __init__(self, stream: ByteStream, clock: Clock) -> None:
         self.stream = stream
         self.parser = ResponseParser(MAX_BODY_BYTES, MAX_RESPONSE_HEADER_BYTES)
         self.idle_since = 0.0
         self.used = False
+        self.timed_out = False
+        self._clock = clock
+        self._deadline: float | None = None
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
+
+    def expect_within(self, seconds: float) -> None:
+        """Abort it unless ``answered`` is called in time."""
+        now = self._clock.monotonic()
+        self._deadline = now + seconds
+        if self._timer is None or self._timer_due > self._deadline:
+            self._arm(seconds)
+
+    def answered(self) -> None:
+        """The request is over, one way or another."""
+        self._deadline = None
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = self._clock.monotonic() + seconds
+        self._timer = self._clock.call_later(seconds, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        left = self._deadline - self._clock.monotonic()
+        if left > 0:
+            self._arm(left)
+        else:
+            self.timed_out = True
+            self.stream.abort()
+
+    def abort(self) -> None:
+        """Break it off."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.stream.abort()
 
 
 class Call:
@@ -92,7 +145,7 @@ class Client:
         connection = self._take() or await self._connect()
         stream = connection.stream
         call.attach(stream)
-        timer = self._clock.call_later(seconds, stream.abort)
+        connection.expect_within(seconds)
         answered = False
         try:
             connection.parser.expect(method)
@@ -107,12 +160,14 @@ class Client:
                     response = self._ended(connection, answered)
         except (OSError, ProtocolViolation) as error:
             self._drop(connection)
+            if connection.timed_out:
+                raise Broken(f"there was no answer within {seconds:.0f} s") from error
             raise Broken(_reason(error), stale=connection.used and not answered) from error
         except BaseException:
             self._drop(connection)
             raise
         finally:
-            timer.cancel()
+            connection.answered()
         call.detach()
         self._give_back(connection, response)
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -165,7 +220,7 @@ class Client:
             raise Unreachable(f"{target.authority}: no connection within {CONNECT_SECONDS:.0f} s") from error
         except OSError as error:
             raise Unreachable(f"{target.authority}: {_reason(error)}") from error
-        connection = Connection(stream)
+        connection = Connection(stream, self._clock)
         self._all.add(connection)
         self._check_open(connection)
         return connection
@@ -186,7 +241,7 @@ class Client:
 
     def _drop(self, connection: Connection) -> None:
         self._all.discard(connection)
-        connection.stream.abort()
+        connection.abort()
 
     def close(self) -> None:
         """Break off everything."""

@@ -12,7 +12,7 @@ from queryflux.engines.trino.pages import PageWithRows
 from queryflux.engines.trino.relay import TrinoRelay
 from queryflux.engines.trino.rows import PlainRows, run
 from queryflux.engines.trino.session import SessionState, native_headers
-from queryflux.engines.trino.statement import CANCEL_SECONDS, HeaderBlock, TrinoStatement
+from queryflux.engines.trino.statement import CANCEL_SECONDS, TrinoStatement
 from queryflux.engines.trino.transactions import (
     NO_TRANSACTION,
     ROLLBACK,
@@ -38,7 +38,6 @@ class TrinoConnection(EngineConnection):
         self._spec = spec
         self._base: tuple[tuple[str, str], ...] = ()
         self._session = SessionState()
-        self._block = HeaderBlock()
         self._transaction_id: str | None = None
         self._status = TransactionStatus.IDLE
         self._statement: TrinoStatement | None = None
@@ -59,7 +58,7 @@ class TrinoConnection(EngineConnection):
         self._check_not_failed()
         statement = self._begin()
         try:
-            response = await statement.post(request.sql, self._headers(request), self._block)
+            response = await statement.post(request.sql, self._headers(request))
             if isinstance(request.native, NativeStatement):
                 return TrinoRelay(statement, response, request.sql, self._over)
             return await self._answer(statement, response, request.sql)
@@ -134,7 +133,7 @@ class TrinoConnection(EngineConnection):
         """Raises InvalidRequest for a user name that no header can hold."""
         engine = self._engine
         self._base = self._base or engine.base_headers(self._spec.identity)
-        self._statement = TrinoStatement(engine.client, engine.clock, engine.tasks, self._base)
+        self._statement = engine.statement(self._base)
         return self._statement
 
     def _headers(self, request: EngineRequest) -> tuple[tuple[str, str], ...]:

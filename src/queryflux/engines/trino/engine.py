@@ -13,7 +13,7 @@ from queryflux.engines.trino.connection import TrinoConnection
 from queryflux.engines.trino.metadata import columns, tables
 from queryflux.engines.trino.rows import PlainRows, run
 from queryflux.engines.trino.session import SOURCE, ascii_value
-from queryflux.engines.trino.statement import TrinoStatement
+from queryflux.engines.trino.statement import HeaderBlocks, Pairs, TrinoStatement
 from queryflux.engines.trino.target import Target, target
 from queryflux.model.errors import EngineUnavailable
 from queryflux.model.identity import VerifiedIdentity
@@ -47,6 +47,7 @@ class TrinoEngine(Engine):
         self.client = Client(where, clock)
         self.tasks = TaskGroup(f"trino-{name}")
         self._target = where
+        self._blocks = HeaderBlocks()
         self._connections: set[TrinoConnection] = set()
         self._decoder: LaneThread | None = None
         self._closed = False
@@ -64,6 +65,10 @@ class TrinoEngine(Engine):
         if user is None:
             return self._common
         return (*self._common, ("X-Trino-User", ascii_value("the user name", user)))
+
+    def statement(self, headers: Pairs) -> TrinoStatement:
+        """A statement to be; ``headers`` are those of ``base_headers``."""
+        return TrinoStatement(self.client, self.clock, self.tasks, headers, self._blocks)
 
     def connect(self, spec: ConnectionSpec) -> TrinoConnection:
         connection = TrinoConnection(self, spec)
@@ -111,7 +116,7 @@ class TrinoEngine(Engine):
         self.check_open()
         user = self._target.service_user or SOURCE
         headers = self._for_user(user if self._target.names_user else None)
-        statement = TrinoStatement(self.client, self.clock, self.tasks, headers)
+        statement = self.statement(headers)
         return await run(statement, sql, (("X-Trino-Source", SOURCE),))
 
     async def tables(self) -> list[TableRef]:

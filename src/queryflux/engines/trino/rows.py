@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 
 from queryflux.engines.trino.batches import read_page
-from queryflux.engines.trino.statement import TrinoStatement
+from queryflux.engines.trino.statement import Pairs, TrinoStatement
 from queryflux.model.errors import EngineConnectionLost
 from queryflux.results.answer import EngineStats
-from queryflux.wire.http1 import Headers
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
@@ -25,9 +24,7 @@ class PlainRows:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-async def run(
-    statement: TrinoStatement, sql: str, headers: Headers, *, shown: str | None = None
-) -> PlainRows:
+async def run(statement: TrinoStatement, sql: str, headers: Pairs, *, shown: str | None = None) -> PlainRows:
     """Run a statement to its end. Errors point into ``shown`` where that is given. Raises as
     ``EngineConnection.execute``."""
     found = PlainRows()

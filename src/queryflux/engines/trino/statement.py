@@ -22,7 +22,7 @@ from queryflux.model.errors import (
 )
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.tasks import TaskGroup
-from queryflux.wire.http1 import Headers, Response, encode_request
+from queryflux.wire.http1 import Response, encode_request
 
 log = logging.getLogger(__name__)
 
@@ -33,31 +33,36 @@ LONGEST_PAUSE_SECONDS = 10.0
 RECONNECTS = 3
 CANCEL_SECONDS = 5.0
 _SHOWN = 300
+MAX_KEPT = 256
+MAX_KEPT_BYTES = 4096
+
+Pairs = tuple[tuple[str, str], ...]
 
 
-class HeaderBlock:
-    """Headers of a request in their encoded form, kept for as long as they stay the same: most statements of
-    a client come with the headers of the one before."""
-
-    __slots__ = ("_block", "_headers")
+class HeaderBlocks:
+    """Headers of requests in their encoded form: most statements come with the headers of one before."""
 
     def __init__(self) -> None:
-        self._headers: Headers | None = None
-        self._block = b""
+        self._known: dict[tuple[Pairs, Pairs], bytes] = {}
 
-    def encoded(self, base: Headers, more: Headers) -> bytes:
+    def encoded(self, base: Pairs, more: Pairs) -> bytes:
         """Header lines. Raises ProtocolViolation for a value that would break out of its line."""
-        if more != self._headers:
+        block = self._known.get((base, more))
+        if block is None:
             request = encode_request("POST", "/", (*base, *more))
-            self._block = request.partition(b"\r\n")[2][:-2]
-            self._headers = more
-        return self._block
+            block = request.partition(b"\r\n")[2][:-2]
+            if len(block) <= MAX_KEPT_BYTES:
+                if len(self._known) >= MAX_KEPT:
+                    self._known.clear()
+                self._known[base, more] = block
+        return block
 
 
 class TrinoStatement:
     """``next_uri`` is the coordinator's own; ``ended`` says that nothing of it is left there."""
 
     __slots__ = (
+        "_blocks",
         "_call",
         "_client",
         "_clock",
@@ -69,7 +74,9 @@ class TrinoStatement:
         "next_uri",
     )
 
-    def __init__(self, client: Client, clock: Clock, tasks: TaskGroup, headers: Headers) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, tasks: TaskGroup, headers: Pairs, blocks: HeaderBlocks
+    ) -> None:
         """``headers`` go with each request: Host, credentials, user."""
         self.next_uri: str | None = None
         self.ended = False
@@ -78,14 +85,15 @@ class TrinoStatement:
         self._clock = clock
         self._tasks = tasks
         self._headers = headers
+        self._blocks = blocks
         self._call = Call()
         self._stopping: asyncio.Task[None] | None = None
 
-    async def post(self, sql: str, headers: Headers, block: HeaderBlock | None = None) -> Response:
-        """Begin; ``block`` may hold the headers encoded already. Raises EngineUnavailable (nothing was
-        started), EngineError, EngineConnectionLost, QueryCancelled."""
+    async def post(self, sql: str, headers: Pairs) -> Response:
+        """Begin. Raises EngineUnavailable (nothing was started), EngineError, EngineConnectionLost,
+        QueryCancelled."""
         body = sql.encode()
-        lines = (block or HeaderBlock()).encoded(self._headers, headers)
+        lines = self._blocks.encoded(self._headers, headers)
         first = self._client.target.post_line
         message = b"%b%bContent-Length: %d\r\n\r\n%b" % (first, lines, len(body), body)
         return await self._exchange("POST", message)
