@@ -52,6 +52,8 @@ class Extended:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._portals = Portals(client)
+        self.used = False
+        """Whether there was a Parse or Bind: else there is nothing to clear."""
         self.waiting: Portal | None = None
         """A portal whose Describe waits for the next message."""
         self._unsynced = False
@@ -64,6 +66,7 @@ class Extended:
     def parse(self, body: bytes) -> None:
         """Parse."""
         client = self._client
+        self.used = True
         message = messages.parse(body)
         if message.name:
             client.prepared.check(message.name)
@@ -92,6 +95,7 @@ class Extended:
     async def bind(self, body: bytes) -> None:
         """Bind."""
         client = self._client
+        self.used = True
         message = messages.bind(body)
         statement = client.prepared.named(message.statement)
         await self._portals.add(message.portal, Portal(statement, message), len(body))

@@ -141,7 +141,8 @@ class PostgresSession:
             if body is None:
                 raise self._too_long()
             text = messages.query(body)
-            await self._extended.clear_unnamed()
+            if self._extended.used:
+                await self._extended.clear_unnamed()
         except _FAULTS as error:
             client.report(error)
             client.ready()
@@ -151,7 +152,8 @@ class PostgresSession:
         except _FAULTS as error:
             client.report(error)
             client.ready()
-        await self._extended.transaction_over()
+        if self._extended.used:
+            await self._extended.transaction_over()
 
     def _too_long(self) -> StatementTooLarge:
         limit = self._client.pipeline.max_statement_bytes

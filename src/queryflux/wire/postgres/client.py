@@ -55,7 +55,9 @@ def cancel_request(pid: int, key: bytes) -> bytes:
 
 def query(sql: bytes) -> bytes:
     """Query. Raises InvalidRequest for a NUL character, as do the others."""
-    return _message(b"Q", terminated(sql))
+    if b"\0" in sql:
+        raise InvalidRequest("a statement or a name cannot contain a NUL character")
+    return b"Q%b%b\0" % (_uint32.pack(len(sql) + 5), sql)
 
 
 def parse(name: bytes, sql: bytes, oids: Sequence[int]) -> bytes:

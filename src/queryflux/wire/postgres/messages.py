@@ -136,22 +136,15 @@ class Reader:
         """An unsigned 32-bit integer."""
         return self._unpack(_LENGTH)
 
-    def shorts(self, count: int) -> tuple[int, ...]:
-        """``count`` unsigned 16-bit integers."""
-        return self._several("H", count)
-
     def words(self, count: int) -> tuple[int, ...]:
         """``count`` unsigned 32-bit integers."""
-        return self._several("I", count)
-
-    def _several(self, letter: str, count: int) -> tuple[int, ...]:
         if not count:
             return ()
         try:
-            values = struct.unpack_from(f"!{count}{letter}", self._body, self._at)
+            values = struct.unpack_from(f"!{count}I", self._body, self._at)
         except struct.error:
             raise ProtocolViolation("insufficient data left in message") from None
-        self._at += count * (2 if letter == "H" else 4)
+        self._at += count * 4
         return values
 
     def string(self) -> str:
@@ -216,10 +209,12 @@ class Bind:
 
 def query(body: bytes) -> str:
     """The text of a Query message."""
-    reader = Reader(body)
-    text = reader.string()
-    reader.finish()
-    return text
+    end = body.find(0)
+    if end < 0:
+        raise ProtocolViolation("a string in the message is not terminated")
+    if end != len(body) - 1:
+        raise ProtocolViolation("invalid message format: bytes are left at its end")
+    return decode(body[:end])
 
 
 def parse(body: bytes) -> Parse:
@@ -234,19 +229,56 @@ def parse(body: bytes) -> Parse:
 def bind(body: bytes) -> Bind:
     """A Bind message. Raises ProtocolViolation also for a format that is neither text nor binary, or for
     formats that do not match the values."""
-    reader = Reader(body)
-    portal, statement = reader.string(), reader.string()
-    formats = reader.shorts(reader.short())
-    count = reader.short()
-    values = tuple([reader.value() for _ in range(count)]) if count else ()
-    result_formats = reader.shorts(reader.short())
-    reader.finish()
+    try:
+        return _bind(body)
+    except (ValueError, struct.error):
+        raise ProtocolViolation("insufficient data left in message") from None
+
+
+def _bind(body: bytes) -> Bind:
+    """Walked without a Reader, since one comes with every execution. Raises ValueError and struct.error where
+    the body ends too early."""
+    at = body.index(0)
+    end = body.index(0, at + 1)
+    portal, statement = decode(body[:at]), decode(body[at + 1 : end])
+    formats, at = _codes(body, end + 1)
+    (count,) = _SHORT.unpack_from(body, at)
+    at += 2
+    values: list[bytes | None] = []
+    for _ in range(count):
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += 4
+        if length == 0xFFFF_FFFF:
+            values.append(None)
+            continue
+        end = at + length
+        if end > len(body):
+            raise ProtocolViolation("insufficient data left in message")
+        values.append(body[at:end])
+        at = end
+    result_formats, at = _codes(body, at)
+    if at != len(body):
+        raise ProtocolViolation("invalid message format: bytes are left at its end")
     if len(formats) > 1 and len(formats) != count:
         raise ProtocolViolation(f"bind message has {len(formats)} parameter formats but {count} parameters")
-    for code in formats + result_formats:
+    return Bind(portal, statement, formats, tuple(values), result_formats)
+
+
+_FEW_CODES = {b"\0\0": (), b"\0\1\0\0": (0,), b"\0\1\0\1": (1,)}
+
+
+def _codes(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """Format codes, and where they end."""
+    (count,) = _SHORT.unpack_from(body, at)
+    end = at + 2 + 2 * count
+    known = _FEW_CODES.get(body[at:end])
+    if known is not None:
+        return known, end
+    codes = struct.unpack_from(f"!{count}H", body, at + 2)
+    for code in codes:
         if code > 1:
             raise ProtocolViolation(f"unsupported format code: {code}")
-    return Bind(portal, statement, formats, values, result_formats)
+    return codes, end
 
 
 def target(body: bytes) -> tuple[str, str]:
@@ -261,10 +293,11 @@ def target(body: bytes) -> tuple[str, str]:
 
 def execute(body: bytes) -> tuple[str, int]:
     """An Execute message: portal, and the row limit (0: none)."""
-    reader = Reader(body)
-    name, limit = reader.string(), reader.word()
-    reader.finish()
-    return name, limit if limit <= 0x7FFF_FFFF else 0
+    end = body.find(0)
+    if end < 0 or len(body) != end + 5:
+        raise ProtocolViolation("invalid message format: not a name and a number of rows")
+    (limit,) = _LENGTH.unpack_from(body, end + 1)
+    return decode(body[:end]), limit if limit <= 0x7FFF_FFFF else 0
 
 
 # Ours.
