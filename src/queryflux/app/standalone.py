@@ -18,6 +18,7 @@ from queryflux.config.snapshot import Snapshot
 from queryflux.history.memory import MemoryHistory
 from queryflux.model.errors import NotConfigured
 from queryflux.model.ids import QueryIds, new_process_tag
+from queryflux.model.protocol import ClientProtocol
 from queryflux.pipeline.ending import Recorder
 from queryflux.pipeline.pipeline import QueryPipeline
 from queryflux.runtime.clock import Clock, SystemClock
@@ -80,11 +81,27 @@ class Standalone:
                 ).set(member.running)
         return self.metrics.render(), CONTENT_TYPE
 
+    def _warm_translation(self) -> None:
+        """Load now what every statement of some door will need: its dialect, where no cluster speaks it. A
+        process whose doors all have an engine of their own stays small."""
+        engines = [cluster.engine for cluster in self.generation.clusters.values()]
+        spoken = {engine.native_protocol for engine in engines}
+        doors = self.config.queryflux.frontends.named()
+        foreign = [
+            ClientProtocol(name)
+            for name, listener in doors.items()
+            if listener.enabled and ClientProtocol(name) not in spoken
+        ]
+        self.generation.translator.warm(
+            {(protocol.dialect, engine.dialect) for protocol in foreign for engine in engines}
+        )
+
     async def start(self) -> None:
         """Open the operator port, activate the configuration, open the doors. Raises ConfigError; whatever
         was opened before is closed again."""
         try:
             await self.ops.start()
+            self._warm_translation()
             self.pipeline.activate(self.generation)
             behind = Behind(
                 self.pipeline,
