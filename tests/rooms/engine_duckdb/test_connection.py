@@ -412,3 +412,7 @@ def test_duckdb_still_has_the_seam_we_use() -> None:
         reader, types = seam.stream(connection, "SELECT 1::INTEGER AS a", None, 10)
         assert reader.schema == seam.arrow_schema(connection, ["a"], types)
         assert reader.read_all().to_pylist() == [{"a": 1}]
+
+
+async def test_a_division_by_zero_says_so(asking: Asking) -> None:
+    assert (await asking.error("SELECT 1 // 0")).kind is EngineErrorKind.DIVISION_BY_ZERO

@@ -35,6 +35,7 @@ _KINDS: dict[str, EngineErrorKind] = {
     "Missing Extension": Kind.NOT_SUPPORTED,
 }
 _PATTERNS: tuple[tuple[re.Pattern[str], EngineErrorKind], ...] = (
+    (re.compile(r"^Division by zero"), Kind.DIVISION_BY_ZERO),
     (re.compile(r"read-only mode"), Kind.READ_ONLY),
     (re.compile(r"because (schema|catalog|database) .* does not exist"), Kind.SCHEMA_NOT_FOUND),
     (re.compile(r"^Schema with name .* does not exist"), Kind.SCHEMA_NOT_FOUND),
