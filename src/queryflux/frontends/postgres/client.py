@@ -44,6 +44,7 @@ from queryflux.wire.postgres.errors import PostgresError, error_response, notice
 log = logging.getLogger(__name__)
 
 DIALECT = ClientProtocol.POSTGRES_WIRE.dialect
+IDLE = messages.READY["I"]
 STATUS = {
     TransactionStatus.IDLE: messages.READY["I"],
     TransactionStatus.OPEN: messages.READY["T"],
@@ -90,7 +91,7 @@ class Client:
         if settings.changed:
             for name, value in settings.reports():
                 self.outbox.add(messages.parameter_status(name, value))
-        self.outbox.add(STATUS[transaction])
+        self.outbox.add(IDLE if transaction is TransactionStatus.IDLE else STATUS[transaction])
 
     def report(self, error: Exception, offset: int = 0) -> None:
         """An ErrorResponse, and the state that follows it. ``offset``: see ``error_response``."""

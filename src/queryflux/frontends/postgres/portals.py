@@ -65,7 +65,8 @@ class Portals:
         if self._open:
             portals, self._open = list(self._open.values()), {}
             for portal in portals:
-                await self._drop(portal)
+                if portal.taken or portal.rows is not None or portal.running:
+                    await self._drop(portal)
 
     async def transaction_over(self) -> None:
         """Drop them all unless a transaction is open: they do not outlive it."""

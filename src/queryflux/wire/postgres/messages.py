@@ -111,15 +111,6 @@ class Reader:
         self._body = body
         self._at = 0
 
-    def byte(self) -> int:
-        """One byte."""
-        try:
-            value = self._body[self._at]
-        except IndexError:
-            raise ProtocolViolation("insufficient data left in message") from None
-        self._at += 1
-        return value
-
     def _unpack(self, layout: struct.Struct) -> int:
         try:
             (value,) = layout.unpack_from(self._body, self._at)
@@ -283,12 +274,12 @@ def _codes(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
 
 def target(body: bytes) -> tuple[str, str]:
     """A Describe or Close message: ``S`` or ``P``, and the name."""
-    reader = Reader(body)
-    kind, name = chr(reader.byte()), reader.string()
-    reader.finish()
+    kind = chr(body[0]) if body else ""
+    if body.find(0, 1) != len(body) - 1 or not kind:
+        raise ProtocolViolation("invalid message format: not a kind and a name")
     if kind not in "SP":
         raise ProtocolViolation(f"invalid message subtype {kind!r}: only S and P name something")
-    return kind, name
+    return kind, decode(body[1:-1])
 
 
 def execute(body: bytes) -> tuple[str, int]:
