@@ -1,5 +1,6 @@
 """The doors that exist, by their key under ``queryflux.frontends``. Each is imported when it is opened."""
 
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ def mysql_wire(config: ListenerConfig, behind: Behind) -> Door:
 
 
 def flight_sql(config: ListenerConfig, behind: Behind) -> Door:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would write lines of its own among ours
     try:
         from queryflux.frontends.flight_sql.door import FlightSqlDoor
     except ImportError as error:
