@@ -20,6 +20,7 @@ from queryflux.metadata.types import parse
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryCancelled
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
+from queryflux.model.settings import MYSQL_COLLATION
 from queryflux.model.statement import Session
 from queryflux.results.answer import Shape
 from queryflux.runtime.threads import LaneThread
@@ -239,7 +240,7 @@ def _definition(dialect: str, entry: Any) -> "pa.Table":
         row = [table.name, text]
         if view:
             names += [("character_set_client", "text"), ("collation_connection", "text")]
-            row += ["utf8mb4", "utf8mb4_0900_ai_ci"]
+            row += ["utf8mb4", MYSQL_COLLATION]
         return arrow_table(names, [row])
     full = ".".join(map(_quoted, (table.catalog, table.schema, table.name)))
     return arrow_table([(f"Create {what}", "text")], [[f"CREATE {what.upper()} {full} (\n{body}\n)"]])

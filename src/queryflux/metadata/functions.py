@@ -235,7 +235,7 @@ def session_functions(session: Callable[[], SessionValues]) -> dict[str, tuple[s
         "version": ("text", lambda: session().version),
         "current_setting": ("text", current_setting),
         "set_config": ("text", set_config),
-        "session_variable": ("text", lambda name: session().setting(str(name))),
+        "session_variable": ("text", lambda name: session().variable(str(name))),
         "session_catalog": ("text", lambda: session().catalog),
         "connection_id": ("int8", lambda: session().connection_id),
     }

@@ -10,10 +10,11 @@ from queryflux.metadata.listing import Listing
 from queryflux.metadata.postgres import information_sizes
 from queryflux.metadata.session import SETTINGS, SessionValues
 from queryflux.metadata.types import ColumnType, parse
+from queryflux.model.settings import MYSQL_COLLATION
 
 Row = Mapping[str, Any]
 
-_CHARSET, _COLLATION = "utf8mb4", "utf8mb4_0900_ai_ci"
+_CHARSET, _COLLATION = "utf8mb4", MYSQL_COLLATION
 _TEXTS = frozenset({"char", "varchar", "longtext"})
 
 
@@ -108,7 +109,7 @@ class MysqlCatalog:
                 "IS_DEFAULT": "Yes" if default else "",
                 "IS_COMPILED": "Yes",
                 "SORTLEN": 1,
-                "PAD_ATTRIBUTE": "NO PAD",
+                "PAD_ATTRIBUTE": "NO PAD" if name == "binary" else "PAD SPACE",
             }
 
     def _applicability(self) -> Iterator[Row]:
@@ -142,9 +143,7 @@ class MysqlCatalog:
 
 
 _COLLATIONS = (
-    (45, "utf8mb4_general_ci", _CHARSET, False),
-    (46, "utf8mb4_bin", _CHARSET, False),
-    (255, _COLLATION, _CHARSET, True),
+    (45, _COLLATION, _CHARSET, True),
     (63, "binary", "binary", True),
 )
 _MAKERS: dict[str, Callable[[MysqlCatalog], Iterator[Row]]] = {

@@ -1,4 +1,4 @@
-"""MySQL's SHOW and DESCRIBE."""
+"""MySQL's SHOW and DESCRIBE, but for those about the connection, which the door answers itself."""
 
 # ruff: noqa: S608  (texts for the catalog in memory; names and values in them are quoted)
 
@@ -11,8 +11,6 @@ from queryflux.model.errors import EngineError, EngineErrorKind
 
 _SCHEMA = "information_schema"
 _EMPTY: dict[str, str] = {
-    "WARNINGS": "Level Code:int Message",
-    "ERRORS": "Level Code:int Message",
     "TRIGGERS": "Trigger Event Table Statement Timing Created sql_mode Definer character_set_client "
     "collation_connection Database_Collation",
     "EVENTS": "Db Name Definer Time_zone Type Execute_at Interval_value Interval_field Starts Ends Status "
@@ -62,13 +60,7 @@ _KINDS = frozenset(
         "STATUS",
         "ENGINES",
         "STORAGE",
-        "COLLATION",
-        "CHARACTER",
-        "CHARSET",
-        "CHAR",
-        "PROCESSLIST",
         "GRANTS",
-        "COUNT",
     }
 )
 _MODIFIERS = ("FULL", "EXTENDED", "SESSION", "GLOBAL", "LOCAL")
@@ -224,41 +216,10 @@ def _engines(words: Words, values: SessionValues) -> Shown:
     )
 
 
-def _collation(words: Words, values: SessionValues) -> Shown:
-    sql = (
-        "SELECT COLLATION_NAME AS Collation, CHARACTER_SET_NAME AS Charset, ID AS Id, "
-        "IS_DEFAULT AS `Default`, IS_COMPILED AS Compiled, SORTLEN AS Sortlen, "
-        "PAD_ATTRIBUTE AS Pad_attribute "
-        f"FROM {_SCHEMA}.collations ORDER BY 1"
-    )
-    return Shown(_filtered(sql, "Collation", words))
-
-
-def _charset(words: Words, values: SessionValues) -> Shown:
-    words.take("SET")
-    sql = (
-        "SELECT CHARACTER_SET_NAME AS Charset, DESCRIPTION AS Description, "
-        "DEFAULT_COLLATE_NAME AS `Default collation`, MAXLEN AS Maxlen "
-        f"FROM {_SCHEMA}.character_sets ORDER BY 1"
-    )
-    return Shown(_filtered(sql, "Charset", words))
-
-
-def _processlist(words: Words, values: SessionValues) -> Shown:
-    return Shown(
-        "SELECT ID AS Id, USER AS User, HOST AS Host, DB AS db, COMMAND AS Command, TIME AS Time, "
-        f"STATE AS State, INFO AS Info FROM {_SCHEMA}.processlist"
-    )
-
-
 def _grants(words: Words, values: SessionValues) -> Shown:
     user, _, host = values.current_user.rpartition("@")
     grant = literal(f"GRANT SELECT ON *.* TO `{user}`@`{host}`")
     return Shown(f"SELECT {grant} AS `Grants for {user}@{host}`")
-
-
-def _count(words: Words, values: SessionValues) -> Shown:
-    return Shown("SELECT 0 AS `@@session.warning_count`")
 
 
 def _empty(kind: str) -> Shown:
@@ -281,11 +242,5 @@ _MAKERS: dict[str, Callable[[Words, SessionValues], Shown]] = {
     "STATUS": _status,
     "ENGINES": _engines,
     "STORAGE": _engines,
-    "COLLATION": _collation,
-    "CHARACTER": _charset,
-    "CHARSET": _charset,
-    "CHAR": _charset,
-    "PROCESSLIST": _processlist,
     "GRANTS": _grants,
-    "COUNT": _count,
 }

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from queryflux.model.settings import MYSQL_DEFAULTS, MYSQL_SYNONYMS, MYSQL_VERSION, shown
+
 POSTGRES_VERSION = "16.4"
-MYSQL_VERSION = "8.0.40-QueryFlux"
 TRINO_VERSION = "476"
 
 _POSTGRES_SETTINGS = {
@@ -25,7 +26,7 @@ _POSTGRES_SETTINGS = {
     "max_index_keys": "32",
     "max_identifier_length": "63",
     "default_table_access_method": "heap",
-    "jit": "off",
+    "jit": "on",
     "extra_float_digits": "1",
     "search_path": '"$user", public',
     "lc_collate": "C",
@@ -40,52 +41,8 @@ _POSTGRES_SETTINGS = {
     "escape_string_warning": "on",
     "wal_level": "replica",
 }
-_MYSQL_SETTINGS = {
-    "version": MYSQL_VERSION,
-    "version_comment": "QueryFlux",
-    "version_compile_os": "Linux",
-    "version_compile_machine": "x86_64",
-    "protocol_version": "10",
-    "autocommit": "1",
-    "auto_increment_increment": "1",
-    "character_set_client": "utf8mb4",
-    "character_set_connection": "utf8mb4",
-    "character_set_database": "utf8mb4",
-    "character_set_results": "utf8mb4",
-    "character_set_server": "utf8mb4",
-    "character_set_system": "utf8mb3",
-    "collation_connection": "utf8mb4_0900_ai_ci",
-    "collation_database": "utf8mb4_0900_ai_ci",
-    "collation_server": "utf8mb4_0900_ai_ci",
-    "default_storage_engine": "InnoDB",
-    "init_connect": "",
-    "interactive_timeout": "28800",
-    "license": "Apache-2.0",
-    "lower_case_table_names": "0",
-    "max_allowed_packet": "67108864",
-    "net_buffer_length": "16384",
-    "net_read_timeout": "30",
-    "net_write_timeout": "60",
-    "performance_schema": "OFF",
-    "port": "3306",
-    "query_cache_size": "0",
-    "query_cache_type": "OFF",
-    "read_only": "0",
-    "sql_auto_is_null": "0",
-    "sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
-    "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
-    "sql_quote_show_create": "1",
-    "sql_select_limit": "18446744073709551615",
-    "system_time_zone": "UTC",
-    "time_zone": "SYSTEM",
-    "transaction_isolation": "REPEATABLE-READ",
-    "transaction_read_only": "0",
-    "tx_isolation": "REPEATABLE-READ",
-    "tx_read_only": "0",
-    "wait_timeout": "28800",
-}
+_MYSQL_SETTINGS = {name: shown(value) for name, value in MYSQL_DEFAULTS.items()}
 SETTINGS: dict[str, Mapping[str, str]] = {"postgres": _POSTGRES_SETTINGS, "mysql": _MYSQL_SETTINGS}
-NUMERIC_SETTINGS = frozenset(name for name, value in _MYSQL_SETTINGS.items() if value.isdigit())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +86,14 @@ class SessionValues:
     def setting(self, name: str) -> str | None:
         """A setting by name, in any case; None when there is no such setting."""
         key = name.lower().removeprefix("session.").removeprefix("global.")
+        if self.dialect == "mysql":
+            key = MYSQL_SYNONYMS.get(key, key)
         for known, value in self.extra.items():
             if known.lower() == key:
                 return value
-        if key == "search_path" and self.search_path:
-            return ", ".join(self.search_path)
         return SETTINGS.get(self.dialect, {}).get(key)
+
+    def variable(self, name: str) -> str | None:
+        """A MySQL variable as SELECT gives it: switches are 1 and 0."""
+        value = self.setting(name)
+        return {"ON": "1", "OFF": "0"}.get(value or "", value)

@@ -76,7 +76,8 @@ async def test_columns_are_told_when_the_engine_can_describe() -> None:
 async def test_statements_about_the_connection_can_be_prepared() -> None:
     async with house() as place, RawClient(place.port) as client:
         await client.log_in()
-        number, _, _ = await prepare(client, "SELECT @@autocommit, DATABASE(), 'x'")
+        number, columns, _ = await prepare(client, "SELECT @@autocommit, DATABASE(), 'x'")
+        assert columns == 3
         assert await client.command(execute(number)) == b"\3"
         assert (await rest(client))[3] == b"\0\x08" + struct.pack("<q", 1) + b"\1x"
         number, _, _ = await prepare(client, "SET @a = 3")

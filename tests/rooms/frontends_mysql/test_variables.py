@@ -2,7 +2,8 @@
 
 import pytest
 
-from queryflux.frontends.mysql.variables import DEFAULTS, SessionVariables, shown
+from queryflux.frontends.mysql.variables import SessionVariables
+from queryflux.model.settings import MYSQL_DEFAULTS, shown
 from queryflux.wire.mysql.errors import ServerError
 
 
@@ -27,6 +28,7 @@ def test_what_is_set_is_read_back_and_travels_in_extra() -> None:
     assert variables.get("sql_mode") == "STRICT_TRANS_TABLES,NO_ZERO_DATE"
     assert variables.get("port") == 3306
     assert variables.extra() == {
+        "port": "3306",
         "autocommit": "OFF",
         "transaction_isolation": "REPEATABLE-READ",
         "wait_timeout": "1",
@@ -37,7 +39,7 @@ def test_what_is_set_is_read_back_and_travels_in_extra() -> None:
     variables.reset("autocommit")
     assert variables.get("autocommit") is True
     variables.clear()
-    assert variables.extra() == {}
+    assert variables.extra() == {"port": "3306"}
 
 
 def test_a_name_that_nobody_has_set() -> None:
@@ -85,6 +87,6 @@ def test_no_results_character_set_means_none_is_converted() -> None:
 
 def test_every_default_is_listed_in_order() -> None:
     names = [name for name, _ in SessionVariables().listed()]
-    assert names == sorted(DEFAULTS)
+    assert names == sorted(MYSQL_DEFAULTS)
     assert dict(SessionVariables().listed())["autocommit"] == "ON"
     assert shown(None) == ""

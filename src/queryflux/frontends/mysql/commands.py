@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from queryflux.engines.port import Capability
+from queryflux.frontends.mysql.answers import Question
 from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import placeholders
+from queryflux.frontends.mysql.local import read_local
 from queryflux.frontends.mysql.prepared import PreparedStatements
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.frontends.mysql.statements import StatementRunner
@@ -168,7 +170,12 @@ class CommandRunner:
         will be none, since every execution sends its own."""
         pipeline, conversation = self._door.pipeline, self.conversation
         kind = pipeline.classify(text, DIALECT).kind
-        if kind not in _DESCRIBED or not conversation.can(Capability.DESCRIBE):
+        if kind not in _DESCRIBED:
+            return []
+        local = read_local(text, kind)
+        if isinstance(local, Question):
+            return self.statements.local_table(local).columns
+        if not conversation.can(Capability.DESCRIBE):
             return []
         try:
             shape = await conversation.describe(Statement(text, DIALECT))

@@ -13,9 +13,9 @@ from queryflux.frontends.mysql.connection import Connection
 from queryflux.frontends.mysql.encoding import EncodingThreads
 from queryflux.frontends.mysql.keys import PasswordKey
 from queryflux.frontends.mysql.session import ClientSession
-from queryflux.frontends.mysql.variables import Value
 from queryflux.model.errors import TooManyConnections
 from queryflux.model.protocol import ClientProtocol
+from queryflux.model.settings import Value
 from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.clock import Clock, SystemClock, Timer

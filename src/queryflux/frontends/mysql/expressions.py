@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from queryflux.frontends.mysql.functions import ARITY, FUNCTIONS
-from queryflux.frontends.mysql.variables import Value
+from queryflux.model.settings import Value
 
 
 class NotLocal(Exception):

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from queryflux.frontends.mysql.expressions import Expression, UserVariable, evaluate
 from queryflux.frontends.mysql.local import Assignment, Default
-from queryflux.frontends.mysql.variables import SessionVariables, Value
+from queryflux.frontends.mysql.variables import SessionVariables
 from queryflux.frontends.tags import parse_tags
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
+from queryflux.model.settings import Value
 from queryflux.model.statement import Session
 from queryflux.wire.mysql.constants import SERVER_VERSION
 from queryflux.wire.mysql.errors import MySqlError

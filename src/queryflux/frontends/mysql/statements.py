@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 from queryflux.engines.port import TransactionStatus
+from queryflux.frontends.mysql.answers import Question, Table
 from queryflux.frontends.mysql.answers import answer as local_answer
 from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import evaluate, substitute
@@ -20,9 +21,9 @@ from queryflux.frontends.mysql.local import (
 from queryflux.frontends.mysql.results import ResultWriter, expect_rows
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.frontends.mysql.transactions import DIALECT, Transactions
-from queryflux.frontends.mysql.variables import NO_LIMIT
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import QueryFluxError
+from queryflux.model.settings import NO_LIMIT
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import Conversation, Query, StatementKind
 from queryflux.results.answer import Answer, Batches, Done
@@ -120,13 +121,17 @@ class StatementRunner:
             self.kill(evaluate(local.target, session), query_only=local.query_only)
             self.ok(more)
         else:
-            table = local_answer(local, session, self._door.processes(session), self._door.status())
+            table = self.local_table(local)
             rows = self.writer.table(table, self.status(more), binary=binary)
             if isinstance(local, SelectItems):
                 session.found_rows, session.row_count = rows, -1
             if isinstance(local, ShowDiagnostics):
                 return
         session.error = None
+
+    def local_table(self, local: Question) -> Table:
+        """The answer to a question about the connection. Raises ServerError."""
+        return local_answer(local, self.session, self._door.processes(self.session), self._door.status())
 
     async def _set(self, local: SetVariables) -> None:
         before = self.session.variables.autocommit

@@ -2,8 +2,10 @@
 
 from enum import IntEnum, IntFlag
 
+from queryflux.model.settings import MYSQL_VERSION
+
 PROTOCOL_VERSION = 10
-SERVER_VERSION = "8.0.40-QueryFlux"
+SERVER_VERSION = MYSQL_VERSION
 MAX_PAYLOAD = 0xFFFFFF
 """A packet of this length is followed by another one; 16 MiB less one byte."""
 NONCE_BYTES = 20
