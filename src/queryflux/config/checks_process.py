@@ -143,12 +143,14 @@ def _passwords(context: Context, auth: AuthConfig) -> None:
         if reason := context.password(stored) if stored else "a password must not be empty":
             context.reading.problem(path, reason, "queryflux hash-password makes one")
             continue
-        what = _NO_SCRAM.get(stored_as(stored))
+        form = stored_as(stored)
+        what = _NO_SCRAM.get(form)
         if what is not None and _POSTGRES in clear:
             message = f"{what} can be checked at {_POSTGRES} only against a password sent in clear, "
             message += f"and {_POSTGRES} has no TLS"
             hint = "set tls there, use a SCRAM verifier, or set auth.allowPlaintextCredentials: true"
-            say = context.reading.warn if _some_door_takes(context, clear) else context.reading.problem
+            elsewhere = form != "bcrypt" and _some_door_takes(context, clear)
+            say = context.reading.warn if elsewhere else context.reading.problem
             say(path, message, hint)
 
 
