@@ -101,7 +101,7 @@ def test_psql_has_an_answer(running: Serving, asked: str) -> None:
 
 
 def test_psql_describes_a_statement(running: Serving) -> None:
-    asked = "select id, price as \"P\" from orders \\gdesc\n"
+    asked = 'select id, price as "P" from orders \\gdesc\n'
     words = ["psql", "-XAt", postgres(running)]
     if shutil.which("psql") is None:
         pytest.skip("psql is not installed")

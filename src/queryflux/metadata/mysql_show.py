@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 
 from queryflux.metadata.session import SessionValues
-from queryflux.metadata.show import Shown, Words
+from queryflux.metadata.show import Shown, Words, unquoted
 from queryflux.metadata.show import literal as plain_literal
 from queryflux.model.errors import EngineError, EngineErrorKind
 
@@ -127,16 +127,26 @@ def _current(values: SessionValues) -> str:
 
 
 def _databases(words: Words, values: SessionValues) -> Shown:
-    sql = f"SELECT SCHEMA_NAME AS `Database` FROM {_SCHEMA}.schemata ORDER BY 1"
+    title, pattern = _titled("Database", words)
+    like = f"WHERE SCHEMA_NAME LIKE {pattern} " if pattern else ""
+    sql = f"SELECT SCHEMA_NAME AS {title} FROM {_SCHEMA}.schemata {like}ORDER BY 1"
     return Shown(_filtered(sql, "Database", words))
+
+
+def _titled(column: str, words: Words) -> tuple[str, str]:
+    """A column's name, in which MySQL puts the pattern that follows, and that pattern as it was written."""
+    pattern = words.rest() if words.take("LIKE") else ""
+    title = f"{column} ({unquoted(pattern)})" if pattern else column
+    return "`" + title.replace("`", "``") + "`", pattern
 
 
 def _tables(words: Words, values: SessionValues, full: bool) -> Shown:
     database = _database(words, values)
-    column = f"Tables_in_{database}".replace("`", "``")
+    column = f"Tables_in_{database}"
+    title, pattern = _titled(column, words)
     kind = ", TABLE_TYPE AS Table_type" if full else ""
-    where = f"TABLE_SCHEMA = {literal(database)}"
-    sql = f"SELECT TABLE_NAME AS `{column}`{kind} FROM {_SCHEMA}.tables WHERE {where}"
+    where = f"TABLE_SCHEMA = {literal(database)}" + (f" AND TABLE_NAME LIKE {pattern}" if pattern else "")
+    sql = f"SELECT TABLE_NAME AS {title}{kind} FROM {_SCHEMA}.tables WHERE {where}"
     return Shown(_filtered(f"{sql} ORDER BY 1", column, words))
 
 

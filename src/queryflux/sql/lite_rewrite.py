@@ -128,7 +128,7 @@ def _labelled(
     while isinstance(select, exp.SetOperation | exp.Subquery):
         select = select.this
     items = select.expressions if isinstance(select, exp.Select) else []
-    if len(items) != len(columns):
+    if len(items) != len(columns) or any(isinstance(item, exp.Star) for item in items):
         return columns
     written = select_items(text) if dialect == "mysql" else []
     labels = []

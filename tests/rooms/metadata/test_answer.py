@@ -244,6 +244,25 @@ async def test_mysql_show_columns(sql: str, columns: list[str] | None) -> None:
         assert described.schema.names == columns
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("show tables like 'O%'", [{"Tables_in_main (O%)": "orders"}]),
+        ("show tables where Tables_in_main = 'orders'", [{"Tables_in_main": "orders"}]),
+        ("show full tables like 'r%'", [{"Tables_in_main (r%)": "recent", "Table_type": "VIEW"}]),
+        ("show databases like 'ma%'", [{"Database (ma%)": "main"}]),
+        ("show databases where `Database` = 'raw'", [{"Database": "raw"}]),
+        ("select * from (select table_name from information_schema.views) v", [{"TABLE_NAME": "recent"}]),
+    ],
+)
+async def test_names_of_columns_that_are_filtered(sql: str, expected: list[dict[str, str]]) -> None:
+    client = Client("mysql", database="main")
+    assert await client.ask(sql) == expected
+    described = (await client.describe(sql)).schema
+    assert described is not None
+    assert described.names == list(expected[0])
+
+
 async def test_mysql_session() -> None:
     client = Client("mysql", database="main", extra={"autocommit": "0", "connection_id": "7"})
     rows = await client.ask(
