@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from tests.kit.serving import Serving
 
-KEPT = {"mysql-rows": 2, "trino-http": 1}
-"""Threads that a door starts when it first needs them and keeps: their name, and how many at most."""
+KEPT = {"log writer": 1, "mysql-rows": 4, "trino-http": 1, "duckdb-duck": 8, "duckdb-one": 8}
+"""Threads that a door or an engine starts when it first needs them and keeps: their name, and how many at
+most."""
 
 
 @dataclass
