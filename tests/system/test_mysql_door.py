@@ -189,6 +189,22 @@ def test_pymysql_as_it_comes_goes_on_after_errors(place: Serving) -> None:
         assert fetch(connection, "SELECT * FROM done") == []
 
 
+def test_databases_by_name(place: Serving) -> None:
+    with closing(connect(place)) as connection:
+        with pytest.raises(pymysql.err.OperationalError, match="Unknown database 'nonsense'") as caught:
+            connection.select_db("nonsense")
+        assert caught.value.args[0] == 1049
+        fetch(connection, "CREATE SCHEMA made_now")
+        fetch(connection, "USE made_now")
+        assert fetch(connection, "SHOW TABLES") == []
+        fetch(connection, "DROP SCHEMA made_now")
+    with (
+        closing(connect(place, database="nonsense")) as connection,
+        pytest.raises(pymysql.err.OperationalError, match=r"there are: .*main"),
+    ):
+        fetch(connection, "SHOW TABLES")
+
+
 def test_kill_query_from_a_second_connection(place: Serving) -> None:
     with closing(connect(place)) as victim, closing(connect(place)) as killer:
         number = victim.thread_id()

@@ -148,6 +148,10 @@ class Engine(ABC):
     async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
         """Columns of every table, or of those that match, ordered by table and position."""
 
+    async def schemas(self) -> list[tuple[str, str]] | None:
+        """Catalogs and schemas, also those without tables; None when this engine cannot list them."""
+        return None
+
     @abstractmethod
     async def close(self) -> None:
         """Cancel everything and free everything. No thread, task or socket is left after it returns."""

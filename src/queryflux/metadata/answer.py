@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 __all__ = ["Asking", "answer", "forget", "shape"]
+_SHOWN_NAMES = 10
 _CANCELLED = "the catalog query was cancelled"
 _FUNCTION_OID = re.compile(
     r"\s*select\s+e?'((?:[^']|'')*)'::(?:pg_catalog\.)?regproc(?:edure)?::(?:pg_catalog\.)?oid\s*;?\s*\Z",
@@ -114,7 +115,24 @@ async def _with_store(
     run: Callable[[CatalogStore, Listing], T],
 ) -> T:
     known = catalog_of(engine)
-    listing = await known.current(engine)
+    listed_at = known.listed_at
+    try:
+        return await _ask(known, await known.current(engine), question, session, identity, run)
+    except EngineError as error:
+        if error.kind is not EngineErrorKind.SCHEMA_NOT_FOUND or known.listed_at != listed_at:
+            raise
+    forget(engine)  # somebody else may have made it a moment ago
+    return await _ask(known, await known.current(engine), question, session, identity, run)
+
+
+async def _ask(
+    known: EngineCatalog,
+    listing: Listing,
+    question: MetadataQuery,
+    session: Session,
+    identity: VerifiedIdentity,
+    run: Callable[[CatalogStore, Listing], T],
+) -> T:
     async with known.turns:
         return await _on_thread(
             known, listing, lambda: _values(question.dialect, session, identity, listing), run
@@ -159,7 +177,13 @@ async def _on_thread(
 def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing: Listing) -> SessionValues:
     part = listing.within(session.catalog)
     trino = session.protocol is ClientProtocol.TRINO_HTTP
-    usual = session.database if trino or dialect == "mysql" else part.default_schema(session.database)
+    if trino or (dialect == "mysql" and session.database):
+        usual = session.database
+    elif dialect == "mysql":
+        names = {schema for _, schema in part.schemas}
+        usual = names.pop() if len(names) == 1 else None
+    else:
+        usual = part.default_schema(session.database)
     catalogs = part.catalogs
     database = session.catalog or (catalogs[0] if catalogs else "queryflux")
     path = tuple(name.strip().strip('"') for name in session.extra.get("search_path", "").split(","))
@@ -183,6 +207,8 @@ def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> 
     if words[0].upper() in ("SELECT", "WITH", "(") or not is_show(words, question.dialect):
         return question.text, None
     wanted = shown(question.text, question.dialect, store.values)
+    if wanted.database and listing.lacks(wanted.database):
+        raise _no_database(wanted.database, listing)
     if wanted.table is None:
         return wanted.sql, None
     entry = _find(listing, wanted)
@@ -209,6 +235,18 @@ def _no_function(name: str) -> EngineError:
     """What psql's ``\\sf`` asks first: no engine's functions are listed."""
     kind = EngineErrorKind.FUNCTION_NOT_FOUND
     return EngineError(f'function "{name}" does not exist', kind=kind, sqlstate="42883")
+
+
+def _no_database(name: str, listing: Listing) -> EngineError:
+    known = list(dict.fromkeys(schema for _, schema in listing.schemas))
+    shown_names = ", ".join(known[:_SHOWN_NAMES]) + (", ..." if len(known) > _SHOWN_NAMES else "")
+    return EngineError(
+        f"Unknown database '{name}'",
+        kind=EngineErrorKind.SCHEMA_NOT_FOUND,
+        number=1049,
+        sqlstate="42000",
+        hint=f"there are: {shown_names}" if known else "there are none",
+    )
 
 
 def _no_table(dialect: str, wanted: Shown) -> EngineError:

@@ -94,7 +94,7 @@ class EngineCatalog:
 
 
 async def _ask(engine: Engine) -> Listing:
-    return listing_of(await engine.tables(), await engine.columns())
+    return listing_of(await engine.tables(), await engine.columns(), await engine.schemas())
 
 
 _catalogs: WeakKeyDictionary[Engine, EngineCatalog] = WeakKeyDictionary()

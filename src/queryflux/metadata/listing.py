@@ -12,25 +12,36 @@ _USUAL_SCHEMAS = ("public", "main", "default")
 
 @dataclass(frozen=True)
 class Listing:
-    """Tables and views with their columns, sorted by catalog, schema and name."""
+    """Tables and views with their columns, sorted by catalog, schema and name. ``places`` are the catalogs
+    and schemas, also those without tables; None where the engine lists none."""
 
     tables: tuple[tuple[TableRef, tuple[ColumnRef, ...]], ...]
+    places: tuple[tuple[str, str], ...] | None = None
 
     @property
     def catalogs(self) -> list[str]:
         """Names of catalogs, in order."""
-        return list(dict.fromkeys(table.catalog for table, _ in self.tables))
+        return list(dict.fromkeys(catalog for catalog, _ in self.schemas))
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
         """Catalogs and schemas, in order."""
-        return list(dict.fromkeys((table.catalog, table.schema) for table, _ in self.tables))
+        of_tables = {(table.catalog, table.schema) for table, _ in self.tables}
+        return sorted(of_tables.union(self.places or ()))
+
+    def lacks(self, database: str) -> bool:
+        """Whether there is certainly no catalog or schema of that name, in any case."""
+        if self.places is None:
+            return False
+        names = {name.lower() for place in self.schemas for name in place} | SYSTEM_SCHEMAS | {"mysql"}
+        return database.lower() not in names
 
     def within(self, catalog: str | None) -> "Listing":
         """The part in one catalog, by any case; all of it when the engine has no such catalog."""
         wanted = (catalog or "").lower()
         part = tuple(entry for entry in self.tables if entry[0].catalog.lower() == wanted)
-        return Listing(part) if part else self
+        places = tuple(place for place in self.places or () if place[0].lower() == wanted)
+        return Listing(part, None if self.places is None else places) if part or places else self
 
     def default_schema(self, wanted: str | None) -> str:
         """The schema that an unqualified name means: the client's, else the only one or a usual one, else
@@ -43,7 +54,11 @@ class Listing:
         return names[0] if len(names) == 1 else (wanted or "")
 
 
-def listing_of(tables: Iterable[TableRef], columns: Iterable[ColumnRef]) -> Listing:
+def listing_of(
+    tables: Iterable[TableRef],
+    columns: Iterable[ColumnRef],
+    schemas: Iterable[tuple[str, str]] | None = None,
+) -> Listing:
     """Put tables and columns together. Columns of tables that are not listed are left out."""
     found: dict[tuple[str, str, str], list[ColumnRef]] = {}
     for column in columns:
@@ -57,7 +72,10 @@ def listing_of(tables: Iterable[TableRef], columns: Iterable[ColumnRef]) -> List
         tuple(
             (table, tuple(sorted(found.get((table.catalog, table.schema, table.name), ()), key=_position)))
             for table in kept
-        )
+        ),
+        None
+        if schemas is None
+        else tuple(sorted(place for place in schemas if place[1].lower() not in SYSTEM_SCHEMAS)),
     )
 
 

@@ -72,6 +72,8 @@ _STATEMENTS = frozenset(
 
 def knows(upper: Sequence[str]) -> bool:
     """Whether ``select_of`` answers a statement with these first words."""
+    if upper[0] == "USE":
+        return bool(upper[1])
     if upper[0] != "SHOW":
         return bool(upper[1]) and upper[1] not in _STATEMENTS and upper[2] != "="
     kind = next((word for word in upper[1:4] if word not in _MODIFIERS), "")
@@ -80,6 +82,8 @@ def knows(upper: Sequence[str]) -> bool:
 
 def select_of(words: Words, values: SessionValues) -> Shown:
     """The SELECT for a statement. Raises InvalidRequest, EngineError (no database selected)."""
+    if words.take("USE"):
+        return Shown("SELECT 1", database=words.path()[-1])
     if not words.take("SHOW"):
         words.next()
         return _columns(words, values, described=True)
@@ -147,7 +151,7 @@ def _tables(words: Words, values: SessionValues, full: bool) -> Shown:
     kind = ", TABLE_TYPE AS Table_type" if full else ""
     where = f"TABLE_SCHEMA = {literal(database)}" + (f" AND TABLE_NAME LIKE {pattern}" if pattern else "")
     sql = f"SELECT TABLE_NAME AS {title}{kind} FROM {_SCHEMA}.tables WHERE {where}"
-    return Shown(_filtered(f"{sql} ORDER BY 1", column, words))
+    return Shown(_filtered(f"{sql} ORDER BY 1", column, words), database=database)
 
 
 def _columns(words: Words, values: SessionValues, full: bool = False, described: bool = False) -> Shown:

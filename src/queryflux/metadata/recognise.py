@@ -16,11 +16,11 @@ MAX_CHARS = 256 << 10
 
 _MAY_BE = re.compile(
     r"pg_|information_schema|performance_schema|system[\"`]?\s*\.|\bcurrent_|\bversion\s*\(|\bset_config\b|@@"
-    r"|::\s*reg|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize)\b",
+    r"|::\s*reg|\bdatabase\s*\(|\bschema\s*\(|\buser\b|_user\b|connection_id|^\W*(?:show|desc|describe|explain|summarize|use)\b",
     re.IGNORECASE,
 )
 _MARKERS = (
-    *("pg_", "schema", "system", "current_", "version", "set_config", "@@", "reg", "database", "user"),
+    *("pg_", "schema", "system", "current_", "version", "set_config", "@@", "reg", "database", "use"),
     *("connection_id", "show", "desc", "explain"),
 )
 """Without one of these ``_MAY_BE`` cannot match; to look for them takes a microsecond."""
@@ -82,7 +82,7 @@ regnamespace regrole name limit boolean bool bigint all and or not is in case wh
 upper lower coalesce
 """
 _ALLOWED_WORDS = frozenset(_PLUMBING.split())
-_SHOW_WORDS = frozenset({"SHOW", "DESC", "DESCRIBE"})
+_SHOW_WORDS = frozenset({"SHOW", "DESC", "DESCRIBE", "USE"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from queryflux.sql.lexer import tokens
 @dataclass(frozen=True, slots=True)
 class Shown:
     """``sql`` reads the catalog. ``table`` is what is described: catalog and schema (may be empty) and name;
-    when there is no such table the answer is an error. ``create`` asks for its definition instead."""
+    when there is no such table the answer is an error. ``create`` asks for its definition instead.
+    ``database`` is one that has to be there."""
 
     sql: str
     table: tuple[str, str, str] | None = None
     create: bool = False
+    database: str = ""
 
 
 class Words:

@@ -115,7 +115,11 @@ class FakeConversation(Conversation):
         return FakeQuery(self, statement)
 
     async def describe(self, statement: Statement) -> Shape:
-        return await self.connection.describe(EngineRequest("", statement.text, self.session, self.identity))
+        request = EngineRequest("", statement.text, self.session, self.identity)
+        error = self.pipeline.engine.script(request).error
+        if error is not None:
+            raise error
+        return await self.connection.describe(request)
 
     async def begin_implicit(self) -> None:
         raise AssertionError("MySQL has no such thing")

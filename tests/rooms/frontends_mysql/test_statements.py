@@ -367,6 +367,23 @@ async def test_a_client_that_said_it_only_reads() -> None:
         assert place.pipeline.texts == []
 
 
+async def test_a_database_that_is_not_there() -> None:
+    def script(request: EngineRequest) -> Step:
+        if request.sql == "USE `nowhere`":
+            unknown = EngineError("Unknown database", kind=EngineErrorKind.SCHEMA_NOT_FOUND)
+            return Step(error=unknown)
+        return Step(error=EngineError("no list")) if request.sql == "USE `mute`" else Step()
+
+    async with house(script=script) as place, RawClient(place.port) as client:
+        await client.log_in()
+        for command in (b"\x02nowhere", b"\x03USE nowhere"):
+            assert error_number(await client.command(command)) == 1049
+        assert (await client.query("SELECT DATABASE()"))[2:] != []
+        assert (await client.command(b"\x02mute"))[0] == 0
+        assert (await client.query("SELECT DATABASE()"))[-2] == b"\4mute"
+        assert place.pipeline.statements == []
+
+
 # Statements that fail in a transaction.
 
 BAD = EngineError("no such table", kind=EngineErrorKind.TABLE_NOT_FOUND)

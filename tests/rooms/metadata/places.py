@@ -39,6 +39,7 @@ class TableEngine(Engine):
         self.listed = list(tables) or [ORDERS, RECENT, EVENTS]
         self.asked = 0
         self.failure: Exception | None = None
+        self.places: list[tuple[str, str]] | None = None
 
     def connect(self, spec: ConnectionSpec) -> EngineConnection:
         raise AssertionError("a question about the catalog runs nothing")
@@ -51,6 +52,9 @@ class TableEngine(Engine):
         if self.failure is not None:
             raise self.failure
         return list(self.listed)
+
+    async def schemas(self) -> list[tuple[str, str]] | None:
+        return self.places
 
     async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
         return [column for column in COLUMNS if column.table in self.listed]

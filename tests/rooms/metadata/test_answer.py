@@ -263,6 +263,39 @@ async def test_names_of_columns_that_are_filtered(sql: str, expected: list[dict[
     assert described.names == list(expected[0])
 
 
+async def test_databases_that_are_not_there() -> None:
+    engine = TableEngine()
+    engine.places = [("lake", "main"), ("lake", "empty"), ("lake", "pg_catalog")]
+    client = Client("mysql", engine, database="nowhere")
+    for sql in ("use `nowhere`", "show tables", "show tables from nowhere"):
+        with pytest.raises(EngineError, match="Unknown database 'nowhere'") as caught:
+            await client.ask(sql)
+        assert caught.value.number == 1049
+        assert caught.value.hint == "there are: empty, main, raw"
+    for sql in ("use MAIN", "use lake", "use raw", "use information_schema"):
+        assert len(await client.ask(sql)) == 1
+    assert await client.ask("show tables from empty") == []
+    engine.places.append(("lake", "nowhere"))  # and nobody tells
+    assert await client.ask("show tables") == []
+
+
+async def test_where_schemas_are_not_listed_any_database_will_do() -> None:
+    client = Client("mysql", database="nowhere")
+    assert len(await client.ask("use nowhere")) == 1
+    assert await client.ask("show tables") == []
+
+
+async def test_without_a_database_the_only_one_is_shown() -> None:
+    assert await Client("mysql", TableEngine(ORDERS)).ask("show tables") == [{"Tables_in_main": "orders"}]
+
+
+async def test_schemas_without_tables_are_listed() -> None:
+    client = postgres()
+    client.engine.places = [("demo", "empty")]
+    sql = "select schema_name from information_schema.schemata where schema_name not like '%a%'"
+    assert await client.values(sql) == ["empty"]
+
+
 async def test_mysql_session() -> None:
     client = Client("mysql", database="main", extra={"autocommit": "0", "connection_id": "7"})
     rows = await client.ask(

@@ -4,7 +4,7 @@ from queryflux.config.clusters import ClusterConfig
 from queryflux.engines.duckdb.connection import DuckDbConnection, unavailable
 from queryflux.engines.duckdb.database import Database
 from queryflux.engines.duckdb.lanes import Lane, Lanes
-from queryflux.engines.duckdb.metadata import Ask, columns, tables
+from queryflux.engines.duckdb.metadata import Ask, columns, schemas, tables
 from queryflux.engines.duckdb.namespaces import Namespaces
 from queryflux.engines.duckdb.work import Worker
 from queryflux.engines.port import Capability, ColumnRef, ConnectionSpec, Engine, TableRef
@@ -52,6 +52,10 @@ class DuckDbEngine(Engine):
     async def tables(self) -> list[TableRef]:
         self.check_open()
         return await self.lanes.call(lambda lane: tables(self._ask(lane), self._of_folder))
+
+    async def schemas(self) -> list[tuple[str, str]]:
+        self.check_open()
+        return await self.lanes.call(lambda lane: schemas(self._ask(lane)))
 
     async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
         self.check_open()

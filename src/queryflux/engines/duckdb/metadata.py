@@ -13,6 +13,7 @@ UNION ALL
 SELECT database_name, schema_name, view_name, 'view' FROM duckdb_views() WHERE NOT internal
 ORDER BY 1, 2, 3
 """
+_SCHEMAS = "SELECT database_name, schema_name FROM duckdb_schemas() ORDER BY 1, 2"
 _COLUMNS = """
 SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, column_index
 FROM duckdb_columns()
@@ -29,6 +30,11 @@ def tables(ask: Ask, of_folder: bool) -> list[TableRef]:
         for catalog, schema, name, kind in ask(_TABLES, [])
         if catalog not in _HIDDEN
     ]
+
+
+def schemas(ask: Ask) -> list[tuple[str, str]]:
+    """Databases and their schemas, also those without tables."""
+    return [(catalog, schema) for catalog, schema in ask(_SCHEMAS, []) if catalog not in _HIDDEN]
 
 
 def columns(ask: Ask, of_folder: bool, schema: str | None, table: str | None) -> list[ColumnRef]:

@@ -17,6 +17,8 @@ TABLES = (
     f" WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND {_NOT_OURS} ORDER BY 2, 3"
 )
 
+SCHEMAS = f"SELECT current_database(), n.nspname FROM pg_catalog.pg_namespace n WHERE {_NOT_OURS}"  # noqa: S608
+
 
 def columns_sql(schema: str | None, table: str | None) -> str:
     """The query behind ``columns``."""
@@ -43,6 +45,11 @@ def _texts(row: Sequence[bytes | None]) -> list[str]:
 def table_refs(rows: Sequence[Sequence[bytes | None]]) -> list[TableRef]:
     """Rows of TABLES."""
     return [TableRef(*_texts(row)) for row in rows]
+
+
+def schema_names(rows: Sequence[Sequence[bytes | None]]) -> list[tuple[str, str]]:
+    """Rows of SCHEMAS."""
+    return [(catalog, schema) for catalog, schema in map(_texts, rows)]
 
 
 def column_refs(rows: Sequence[Sequence[bytes | None]]) -> list[ColumnRef]:

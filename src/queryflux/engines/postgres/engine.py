@@ -159,6 +159,10 @@ class PostgresEngine(Engine):
         reply = await self.ask(catalog.TABLES)
         return catalog.table_refs(reply.rows)
 
+    async def schemas(self) -> list[tuple[str, str]]:
+        reply = await self.ask(catalog.SCHEMAS)
+        return catalog.schema_names(reply.rows)
+
     async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
         reply = await self.ask(catalog.columns_sql(schema, table))
         return catalog.column_refs(reply.rows)

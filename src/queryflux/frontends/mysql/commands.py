@@ -116,7 +116,7 @@ class CommandRunner:
         self.statements.ok()
 
     async def _init_db(self, payload: bytes) -> None:
-        self.statements.use(text_of(payload))
+        await self.statements.use(text_of(payload))
 
     async def _field_list(self, payload: bytes) -> None:
         """Deprecated since MySQL 5.7.11; clients use SHOW COLUMNS, and take an empty list well."""

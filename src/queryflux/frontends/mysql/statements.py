@@ -1,6 +1,7 @@
 """One statement of a client: answered here when it is about the connection, else submitted."""
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ from queryflux.frontends.mysql.results import ResultWriter, expect_rows
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.frontends.mysql.transactions import DIALECT, Transactions
 from queryflux.model.endings import EndReason
-from queryflux.model.errors import QueryFluxError
+from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
+from queryflux.model.protocol import ClientProtocol
 from queryflux.model.settings import NO_LIMIT
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import Conversation, Query, StatementKind
@@ -36,6 +38,9 @@ from queryflux.wire.mysql.errors import EMPTY_QUERY, ServerError
 if TYPE_CHECKING:
     from queryflux.frontends.mysql.door import MysqlDoor
 
+log = logging.getLogger(__name__)
+
+_LISTING_SECS = 5.0
 _CONTROL = frozenset({StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK})
 _TO_SAVEPOINT = re.compile(r"\s*rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
 
@@ -116,7 +121,7 @@ class StatementRunner:
             await self._set(local)
             self.ok(more)
         elif isinstance(local, UseDatabase):
-            self.use(local.name, more)
+            await self.use(local.name, more)
         elif isinstance(local, Kill):
             self.kill(evaluate(local.target, session), query_only=local.query_only)
             self.ok(more)
@@ -140,8 +145,10 @@ class StatementRunner:
         if self.session.variables.autocommit and not before:
             await self.transactions.commit()
 
-    def use(self, database: str, more: bool = False) -> None:
-        """Make ``database`` the default one, and say so."""
+    async def use(self, database: str, more: bool = False) -> None:
+        """Make ``database`` the default one, and say so. Raises EngineError 1049 when it certainly is not
+        there."""
+        await self._check(database)
         self.session.database = database
         self.conversation.session = self.session.surroundings()
         if self._tracks:
@@ -149,6 +156,23 @@ class StatementRunner:
             self._exchange.add(replies.ok_with_state(self.status(more), change))
         else:
             self.ok(more)
+
+    async def _check(self, database: str) -> None:
+        """An engine of MySQL's own protocol judges itself, at the next statement; where the names of
+        databases cannot be had in time, any will do."""
+        conversation = self.conversation
+        if conversation.speaks() is ClientProtocol.MYSQL_WIRE:
+            return
+        question = Statement("USE `" + database.replace("`", "``") + "`", DIALECT)
+        try:
+            async with asyncio.timeout(_LISTING_SECS):
+                await conversation.describe(question)
+        except TimeoutError:
+            log.info("USE %s was not checked: the list of tables takes too long", database)
+        except QueryFluxError as error:
+            if isinstance(error, EngineError) and error.kind is EngineErrorKind.SCHEMA_NOT_FOUND:
+                raise
+            log.info("USE %s was not checked: %s", database, error)
 
     def kill(self, target: str | int | None, *, query_only: bool) -> None:
         """KILL. Raises ServerError 1094 or 1095."""
