@@ -323,7 +323,7 @@ def test_a_transaction_that_lies_idle(door: Door) -> None:
     with scripted("maxRunningQueries: 1, idleInTransactionTimeoutSecs: 0.5") as served:
         member = served.running.standalone.generation.clusters["seen"].member
         with nothing_left(served.running), transaction_of(door, served) as client:
-            client.ask("SELECT 1 AS y")
+            client.ask("INSERT INTO t VALUES (1)")
             assert member.running == 1
             served.running.wait_for(lambda: member.running == 0, 5)
             with pytest.raises(Refusal, match=r"idle|[Tt]ransaction"):
@@ -343,7 +343,7 @@ def transaction_of(door: Door, served: Watched) -> Iterator[Client]:
             client.ask("BEGIN")
         yield client
         if isinstance(client, FlightClient):
-            client.connection.rollback()
+            client.connection.adbc_connection.rollback()
             client.connection.adbc_connection.set_autocommit(True)
         else:
             client.ask("ROLLBACK")
