@@ -17,6 +17,7 @@ from queryflux.sql.kinds import StatementKind
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from queryflux.metadata.answer import Asking
     from queryflux.pipeline.conversation import Talk
     from queryflux.results.held import HeldTable
 
@@ -60,6 +61,7 @@ class MetadataRun(Query):
         self._question = question
         self._engine = engine
         self._cancelled = False
+        self._asking: Asking | None = None
         self._answer: HeldTable | None = None
         self.id = ""
         self.waiting = False
@@ -90,27 +92,37 @@ class MetadataRun(Query):
         return cls(talk, question, likely.engine, likely.member.name)
 
     async def start(self) -> Answer:
-        from queryflux.metadata.answer import answer, forget
+        from queryflux.metadata.answer import forget
         from queryflux.results.held import HeldTable
 
         self._talk.pipeline.forget_catalog = forget
-        table = await answer(self._question, self._engine, self._talk.session, self._talk.identity)
+        table = await self._ask().answer()
         if self._cancelled:
             raise QueryCancelled("the metadata query was cancelled")
         self._answer = HeldTable(table)
         return self._answer
 
+    def _ask(self) -> "Asking":
+        from queryflux.metadata.answer import Asking
+
+        self._asking = Asking(self._question, self._engine, self._talk.session, self._talk.identity)
+        if self._cancelled:
+            self._asking.cancel()
+        return self._asking
+
     async def describe(self) -> Shape:
         """Its columns."""
-        from queryflux.metadata.answer import shape
-
-        return await shape(self._question, self._engine, self._talk.session, self._talk.identity)
+        return await self._ask().shape()
 
     async def next(self) -> "pa.RecordBatch | None":
         return await self._answer.next() if self._answer is not None else None
 
     async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
         self._cancelled = True
+        if self._asking is not None:
+            self._asking.cancel()
 
     async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
+        if self._answer is None and self._asking is not None:
+            self._asking.cancel()
         self._answer = None
