@@ -416,3 +416,9 @@ def test_duckdb_still_has_the_seam_we_use() -> None:
 
 async def test_a_division_by_zero_says_so(asking: Asking) -> None:
     assert (await asking.error("SELECT 1 // 0")).kind is EngineErrorKind.DIVISION_BY_ZERO
+
+
+async def test_hints_do_not_guess_internal_names(asking: Asking) -> None:
+    assert "pg_" not in (await asking.error("SELECT * FROM pg_attrdeff")).hint
+    await asking.done("CREATE TABLE orders (a INTEGER)")
+    assert '"orders"' in (await asking.error("SELECT * FROM orderss")).hint

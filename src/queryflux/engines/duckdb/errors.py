@@ -34,6 +34,8 @@ _KINDS: dict[str, EngineErrorKind] = {
     "Not implemented": Kind.NOT_SUPPORTED,
     "Missing Extension": Kind.NOT_SUPPORTED,
 }
+_INTERNAL_NAMES = re.compile(r'Did you mean "(?:[^"]*\.)?(?:pg_|duckdb_|sqlite_|pragma_)[^"]*"\??')
+"""DuckDB likes to guess that somebody meant one of its own catalogs."""
 _PATTERNS: tuple[tuple[re.Pattern[str], EngineErrorKind], ...] = (
     (re.compile(r"^Division by zero"), Kind.DIVISION_BY_ZERO),
     (re.compile(r"read-only mode"), Kind.READ_ONLY),
@@ -95,7 +97,7 @@ def translate(error: BaseException, sql: str) -> QueryFluxError:
         kind=kind,
         sqlstate=_sqlstate(kind, first),
         name=kind_name,
-        hint=rest.strip(),
+        hint=_INTERNAL_NAMES.sub("", rest).strip(),
         position=position,
     )
 
