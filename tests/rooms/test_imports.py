@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metadata": {*BASE, "results", "sql", "engines.port"},
     "engines": {*BASE, "config", "results"},
     "pipeline": {*BASE, *LAYER_1, *LAYER_2, "engines.port"},
-    "frontends": {*BASE, "config", "wire", "auth", "results", "pipeline.face", "engines.port"},
+    "frontends": {*BASE, "config", "wire", "auth", "results", "pipeline.face"},
 }
 ANYTHING = {"app", "cli"}
 

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "Capability",
     "Classification",
     "Conversation",
     "Pipeline",
     "Query",
     "StatementKind",
+    "TransactionStatus",
 ]
 
 

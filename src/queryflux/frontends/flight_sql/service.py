@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from queryflux.engines.port import Capability
 from queryflux.frontends.flight_sql import metadata
 from queryflux.frontends.flight_sql.handles import Handles, Limits
 from queryflux.frontends.flight_sql.parameters import schema_of as parameter_schema
@@ -31,7 +30,7 @@ from queryflux.model.errors import (
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
-from queryflux.pipeline.face import Conversation, Pipeline
+from queryflux.pipeline.face import Capability, Conversation, Pipeline
 from queryflux.results.held import HeldTable
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Count

@@ -11,14 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from queryflux.engines.port import Capability
 from queryflux.frontends.flight_sql.handles import Handles, Limits
 from queryflux.frontends.flight_sql.statements import DIALECT
 from queryflux.frontends.flight_sql.stream import Opened
 from queryflux.model.errors import InvalidRequest, NotSupported, TransactionFailed
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.statement import Statement
-from queryflux.pipeline.face import Conversation
+from queryflux.pipeline.face import Capability, Conversation
 from queryflux.results.answer import Answer, Done
 from queryflux.runtime.clock import Clock, Timer
 from queryflux.runtime.tasks import TaskGroup

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from queryflux.engines.port import Capability
 from queryflux.frontends.mysql.answers import Question
 from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import placeholders
@@ -14,7 +13,7 @@ from queryflux.frontends.mysql.statements import StatementRunner
 from queryflux.frontends.mysql.transactions import DIALECT
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
 from queryflux.model.statement import Statement
-from queryflux.pipeline.face import Conversation, StatementKind
+from queryflux.pipeline.face import Capability, Conversation, StatementKind
 from queryflux.wire.mysql import replies
 from queryflux.wire.mysql.commands import name_of, number_of, read_long_data, text_of
 from queryflux.wire.mysql.constants import BINARY, Command

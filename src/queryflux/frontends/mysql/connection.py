@@ -8,7 +8,6 @@ away cancels it.
 import logging
 from typing import TYPE_CHECKING, Never
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.mysql.answers import Process
 from queryflux.frontends.mysql.commands import CommandRunner
 from queryflux.frontends.mysql.exchange import Exchange
@@ -24,6 +23,7 @@ from queryflux.model.errors import (
     Unavailable,
 )
 from queryflux.model.identity import VerifiedIdentity
+from queryflux.pipeline.face import TransactionStatus
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.wire.mysql import handshake, replies
 from queryflux.wire.mysql.commands import command_of

@@ -5,7 +5,6 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.mysql.answers import Question, Table
 from queryflux.frontends.mysql.answers import answer as local_answer
 from queryflux.frontends.mysql.exchange import Exchange
@@ -27,7 +26,7 @@ from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.settings import NO_LIMIT
 from queryflux.model.statement import Parameter, Statement
-from queryflux.pipeline.face import Conversation, Query, StatementKind
+from queryflux.pipeline.face import Conversation, Query, StatementKind, TransactionStatus
 from queryflux.results.answer import Answer, Batches, Done
 from queryflux.runtime.clock import Timer
 from queryflux.wire.mysql import replies

@@ -12,13 +12,12 @@ anew. A client that has set a savepoint goes back to that itself.
 import logging
 import re
 
-from queryflux.engines.port import Capability, TransactionStatus
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
-from queryflux.pipeline.face import Conversation, StatementKind
+from queryflux.pipeline.face import Capability, Conversation, StatementKind, TransactionStatus
 from queryflux.results.answer import Done
 from queryflux.wire.mysql.errors import UNKNOWN, ServerError
 

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.budget import Budget
 from queryflux.frontends.postgres.commands import (
     Command,
@@ -34,7 +33,14 @@ from queryflux.model.errors import (
 )
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import EMPTY, Session
-from queryflux.pipeline.face import Classification, Conversation, Pipeline, Query, StatementKind
+from queryflux.pipeline.face import (
+    Classification,
+    Conversation,
+    Pipeline,
+    Query,
+    StatementKind,
+    TransactionStatus,
+)
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.wire.postgres import lifecycle, messages

@@ -9,7 +9,6 @@ follows.
 from collections.abc import Sequence
 from typing import cast
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import (
     columns_of,
     open_rows,
@@ -36,7 +35,7 @@ from queryflux.frontends.postgres.prepared import Described, Portal, Prepared, s
 from queryflux.frontends.postgres.simple import PLAIN, control
 from queryflux.model.errors import NotSupported
 from queryflux.model.statement import Parameter, Statement
-from queryflux.pipeline.face import StatementKind
+from queryflux.pipeline.face import StatementKind, TransactionStatus
 from queryflux.results.answer import Done, Frames
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Front

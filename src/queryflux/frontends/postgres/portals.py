@@ -6,12 +6,12 @@ comes is read to its end into memory first, as far as the client's budget goes.
 
 from typing import cast
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import cut_rows
 from queryflux.frontends.postgres.client import Client
 from queryflux.frontends.postgres.prepared import OVERHEAD, Portal
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import QueryFluxError
+from queryflux.pipeline.face import TransactionStatus
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.errors import PostgresError
 

@@ -3,12 +3,12 @@
 Pipelined messages wait in the decoder while a query runs; a connection that closes stops it at once.
 """
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.client import Client
 from queryflux.frontends.postgres.extended import Extended
 from queryflux.frontends.postgres.simple import simple_query
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import NotSupported, ProtocolViolation, QueryFluxError, StatementTooLarge
+from queryflux.pipeline.face import TransactionStatus
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Front

@@ -5,7 +5,6 @@ Several statements belong together as in PostgreSQL: they run in one transaction
 
 import re
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.postgres.answers import copy_done, open_copy, open_rows, relay, write_reply
 from queryflux.frontends.postgres.client import DIALECT, Client
 from queryflux.frontends.postgres.commands import (
@@ -25,7 +24,7 @@ from queryflux.model.endings import EndReason
 from queryflux.model.errors import NotSupported, QueryFluxError
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
-from queryflux.pipeline.face import Classification, Query, StatementKind
+from queryflux.pipeline.face import Classification, Query, StatementKind, TransactionStatus
 from queryflux.results.answer import Batches, Done, Frames
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Oid

@@ -11,7 +11,6 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from queryflux.engines.port import TransactionStatus
 from queryflux.frontends.trino_http.errors import TrinoError
 from queryflux.frontends.trino_http.exchange import Exchange
 from queryflux.frontends.trino_http.state import State
@@ -19,7 +18,7 @@ from queryflux.model.endings import EndReason
 from queryflux.model.errors import AccessDenied, QueryNotFound
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.ids import process_tag_of
-from queryflux.pipeline.face import Conversation
+from queryflux.pipeline.face import Conversation, TransactionStatus
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.tasks import TaskGroup
 
