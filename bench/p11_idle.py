@@ -8,7 +8,7 @@ import time
 
 from bench.processes import queryflux, resident_mib
 from bench.result import Result
-from tests.kit.postgres import free_port
+from tests.kit.places import free_port
 
 ID = "P11"
 TITLE = "idle memory and time to ready: Trino and PostgreSQL doors, one Trino and one PostgreSQL cluster"

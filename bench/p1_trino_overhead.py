@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from bench.processes import queryflux
 from bench.result import Result
-from tests.kit.postgres import free_port
+from tests.kit.places import free_port
 
 ID = "P1"
 TITLE = "What the proxy adds to a Trino query"

@@ -7,7 +7,8 @@ import subprocess
 
 from bench.processes import pgbouncer, postgres, queryflux
 from bench.result import Result
-from tests.kit.postgres import PostgresServer, free_port
+from tests.kit.places import free_port
+from tests.kit.postgres import PostgresServer
 
 ID = "P2"
 TITLE = "pgbench -S through the PostgreSQL door, beside PgBouncer"

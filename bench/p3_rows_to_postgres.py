@@ -11,7 +11,7 @@ import duckdb
 
 from bench.processes import postgres, queryflux
 from bench.result import Result
-from tests.kit.postgres import free_port
+from tests.kit.places import free_port
 
 ID = "P3"
 TITLE = "1M rows x 8 columns to a PostgreSQL client, beside PostgreSQL serving the same table"

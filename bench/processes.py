@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.kit.postgres import PostgresServer, find_binaries, free_port, unprivileged
+from tests.kit.places import free_port
+from tests.kit.postgres import PostgresServer, find_binaries, unprivileged
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import psycopg
 
 from bench.processes import queryflux
 from bench.result import Result
-from tests.kit.postgres import free_port
+from tests.kit.places import free_port
 from tests.kit.rows import same_rows
 from tests.kit.tpch import NUMBERS, TABLES, query_text, tpch_data
 

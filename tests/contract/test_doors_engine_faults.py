@@ -16,7 +16,8 @@ from queryflux.pipeline.health import Health
 from tests.kit.cable import Cable, cable
 from tests.kit.doors import HOST, Client, Door, Refusal, Row, every_door
 from tests.kit.leaks import nothing_left
-from tests.kit.postgres import DATABASE, PASSWORD, free_port, shared_server
+from tests.kit.places import free_port
+from tests.kit.postgres import DATABASE, PASSWORD, shared_server
 from tests.kit.serving import Serving, serving
 
 pytest.importorskip("adbc_driver_postgresql", reason="the ADBC PostgreSQL driver is not installed")

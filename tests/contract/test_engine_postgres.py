@@ -11,7 +11,8 @@ from queryflux.engines.postgres import build
 from queryflux.model.errors import EngineErrorKind
 from queryflux.runtime.clock import SystemClock
 from tests.contract.engine_suite import EngineSuite, EngineUnderTest, ErrorSample, TypeSample
-from tests.kit.postgres import DATABASE, PostgresServer, free_port, postgres_server
+from tests.kit.places import free_port
+from tests.kit.postgres import DATABASE, PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
 

@@ -21,7 +21,8 @@ from queryflux.results.answer import Frames
 from queryflux.runtime.clock import SystemClock
 from queryflux.wire.trino.native import TrinoPage, TrinoStatement
 from tests.contract.engine_suite import Client, EngineSuite, EngineUnderTest, ErrorSample, TypeSample
-from tests.kit.trino import TrinoServer, free_port, shared_server
+from tests.kit.places import free_port
+from tests.kit.trino import TrinoServer, shared_server
 
 Kind = EngineErrorKind
 

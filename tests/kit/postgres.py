@@ -12,7 +12,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +24,7 @@ import pytest
 from queryflux.config.clusters import ClusterConfig, EngineAuth, EngineTls
 from queryflux.model.secret import Secret
 from tests.kit.pki import Authority
+from tests.kit.places import free_port
 
 PASSWORD = "correct horse"
 DATABASE = "qf"
@@ -42,13 +42,6 @@ SETTINGS = {
     "timezone": "UTC",
     "lc_messages": "C",
 }
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def find_binaries() -> Path | None:

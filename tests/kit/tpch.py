@@ -11,15 +11,11 @@ import duckdb
 import psycopg
 import pytest
 
+from tests.kit.places import cache_folder
+
 QUERIES = Path(__file__).parents[1] / "fixtures" / "tpch"
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 NUMBERS = range(1, 23)
-
-
-def cache_folder() -> Path:
-    """Where tests keep what is costly to make or fetch."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", "/tmp"), ".cache")
-    return Path(base) / "queryflux-tests"
 
 
 def tpch_data(scale: str) -> Path:

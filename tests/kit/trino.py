@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import time
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kit.places import cache_folder, free_port
 
 VERSION = "476"
 MINIMUM_JAVA = 24
@@ -62,12 +63,6 @@ class TrinoServer:
     def url(self) -> str:
         """The endpoint as configuration writes it."""
         return f"http://{self.host}:{self.port}"
-
-
-def cache_folder() -> Path:
-    """Where downloads and the unpacked server stay between sessions."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "queryflux-tests"
 
 
 def find_java() -> Path | None:
@@ -117,13 +112,6 @@ def _unpacked(cache: Path) -> Path | None:
     (partial / home.name).rename(home)
     partial.rmdir()
     return home
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ready(port: int) -> bool:

@@ -1,7 +1,6 @@
 """``queryflux demo`` and ``serve --data`` on free ports: what they say, and how they end."""
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.kit.places import free_port
 
 
 def port_flags() -> list[str]:

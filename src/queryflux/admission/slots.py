@@ -44,7 +44,6 @@ class Group:
     max_queued: int | None = None
     wait_secs: float = 300.0
     strategy: Strategy = Strategy.ROUND_ROBIN
-    enabled: bool = True
     waiters: "deque[Ticket]" = field(default_factory=deque)
     turn: int = 0
 

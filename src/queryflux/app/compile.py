@@ -56,7 +56,6 @@ def _plan(name: str, config: ClusterGroupConfig, clusters: dict[str, Cluster]) -
         max_queued=config.max_queued_queries,
         wait_secs=config.capacity_wait_secs,
         strategy=Strategy(str(config.strategy.__struct_config__.tag)),
-        enabled=config.enabled,
     )
     for member in members:
         member.groups.append(group)

@@ -74,8 +74,3 @@ class QueryRecord(Struct, frozen=True, kw_only=True, gc=False):
     def sql_preview(self) -> str:
         """The first 500 characters of the client's text."""
         return self.sql_text[:PREVIEW_LENGTH]
-
-    @property
-    def was_translated(self) -> bool:
-        """Whether the engine was sent another text than the client's."""
-        return self.translated_sql is not None

@@ -28,7 +28,7 @@ from queryflux.pipeline.face import Conversation, Query
 from queryflux.pipeline.generation import Cluster, GroupPlan
 from queryflux.pipeline.local import Control, MetadataRun
 from queryflux.pipeline.run import Run
-from queryflux.pipeline.stages import refuse_write_without_transactions
+from queryflux.pipeline.stages import refuse_write
 from queryflux.results.answer import Done, Frames, Shape
 from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
@@ -165,9 +165,10 @@ class Talk(Conversation):
         begun = self._begun or (Statement("BEGIN", run.statement.dialect) if self._implicit else None)
         if begun is None or self.pinned is not None:
             return
-        if Capability.TRANSACTIONS not in connection_capabilities(run):
+        assert run.target is not None
+        if Capability.TRANSACTIONS not in run.target.engine.capabilities:
             if self._begun is not None:
-                refuse_write_without_transactions(run)
+                refuse_write(run)
             return
         if connection.transaction is not TransactionStatus.IDLE:
             return
@@ -348,12 +349,6 @@ class Talk(Conversation):
                 log.warning("closing a connection of %s: %s", self.identity.user, error)
             except Exception:
                 log.exception("closing a connection of %s failed", self.identity.user)
-
-
-def connection_capabilities(run: Run) -> frozenset[Capability]:
-    """What the engine of a query can do."""
-    assert run.target is not None
-    return run.target.engine.capabilities
 
 
 _MODE = re.compile(

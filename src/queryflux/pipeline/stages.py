@@ -179,11 +179,8 @@ async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
     await _execute(run)
 
 
-def refuse_write_without_transactions(run: "Run") -> None:
+def refuse_write(run: "Run") -> None:
     """An engine without transactions cannot undo a write, so an open transaction must not contain one."""
-    assert run.target is not None
-    if Capability.TRANSACTIONS in run.target.engine.capabilities:
-        return
     if classify(run.statement.text, run.statement.dialect).writes:
         raise NotSupported(
             f"cluster {run.cluster!r} has no transactions, and this statement writes inside one",

@@ -44,32 +44,3 @@ class Metrics(Protocol):
 
     def histogram(self, name: str, **labels: str) -> Histogram:
         """A histogram."""
-
-
-class _Nothing:
-    def inc(self, amount: float = 1) -> None:
-        pass
-
-    def dec(self, amount: float = 1) -> None:
-        pass
-
-    def set(self, value: float) -> None:
-        pass
-
-    def observe(self, value: float) -> None:
-        pass
-
-
-class NoMetrics:
-    """Counts nothing: for commands that serve nobody."""
-
-    _nothing = _Nothing()
-
-    def counter(self, name: str, **labels: str) -> Count:
-        return self._nothing
-
-    def gauge(self, name: str, **labels: str) -> Gauge:
-        return self._nothing
-
-    def histogram(self, name: str, **labels: str) -> Histogram:
-        return self._nothing

@@ -32,9 +32,9 @@ from queryflux.model.errors import (
 )
 from queryflux.model.statement import Parameter
 from queryflux.results.answer import Done
-from queryflux.runtime.metrics import NoMetrics
 from queryflux.wire.flight import messages as m
 from queryflux.wire.flight.protobuf import Message, encode
+from tests.kit.metrics import NoMetrics
 from tests.kit.pipelines import Bench, bench, identity
 from tests.kit.scripted import ScriptedEngine, Step
 

@@ -25,9 +25,9 @@ from queryflux.model.secret import Secret
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Classification, Conversation, Pipeline, Query, StatementKind
 from queryflux.results.answer import Answer, Batches, Done, Shape
-from queryflux.runtime.metrics import NoMetrics
 from queryflux.sql.classify import classify
 from queryflux.sql.split import split
+from tests.kit.metrics import NoMetrics
 from tests.kit.scripted import ScriptedEngine, Step
 
 CONTROL = {

@@ -11,7 +11,7 @@ from queryflux.config.listeners import ListenerConfig, ListenerTls
 from queryflux.frontends.listener import Handle, Listener, server_context
 from queryflux.model.errors import ConfigError
 from queryflux.runtime.bytestream import ByteStream, connect
-from queryflux.runtime.metrics import NoMetrics
+from tests.kit.metrics import NoMetrics
 from tests.kit.pki import Authority
 from tests.rooms.frontends_postgres.conftest import until
 

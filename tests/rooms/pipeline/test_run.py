@@ -79,7 +79,7 @@ async def test_the_text_is_translated_for_the_engine() -> None:
     await drained(table.talk().submit(statement("SELECT now()::date AS today")))
     assert engine.statements == ["SELECT CAST(CURRENT_TIMESTAMP AS DATE) AS today"]
     [record] = table.records
-    assert record.was_translated
+    assert record.translated_sql is not None
     assert (record.source_dialect, record.target_dialect) == ("postgres", "trino")
 
 
