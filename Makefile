@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test check bench lock format clean
+.PHONY: setup demo test check bench chaos sim lock schema format clean
 
 setup: $(STAMP)
 
@@ -32,9 +32,18 @@ check: setup
 bench: setup
 	$(BIN)/python -m bench $(ONLY)
 
+chaos: setup
+	$(BIN)/python -m tests.chaos $(ONLY) --seconds $(or $(SECONDS_),60) --seed $(or $(SEED),1)
+
+sim: setup
+	$(BIN)/python -m tests.sim $(ONLY) --seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)
+
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+schema: setup
+	$(BIN)/python -m tests.kit.databases > docs/schema.sql
 
 lock: setup
 	scripts/lock.sh
