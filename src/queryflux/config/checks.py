@@ -20,6 +20,8 @@ from queryflux.config.routers import (
     TagsRouter,
     UserGroupRouter,
 )
+from queryflux.config.scripts import CheckScripts
+from queryflux.config.variants import SEPARATOR, base_name, runtime_names
 from queryflux.config.walk import Reading
 
 Check = Callable[[str], str | None]
@@ -42,6 +44,8 @@ class Context:
     """For a folder that queries will need."""
     key_pair: Callable[[str, str], tuple[str, str] | None]
     """For a certificate's file and its key's: the key of the configuration to blame, and why; None: fine."""
+    scripts: CheckScripts
+    """For all scripts at once."""
 
     def names(self, section: str) -> dict[str, None]:
         """The names that a section of the file has, whether or not what they name could be read."""
@@ -64,10 +68,21 @@ class Context:
         return True
 
 
+def check_access_control(context: Context) -> None:
+    """What is switched on has somebody to ask."""
+    path: Path = ("accessControl", "enabled")
+    settings = context.config.access_control
+    on = settings is not None and settings.enabled and not settings.connections
+    if on and path in context.reading.marks:
+        message = "is on, and without connections nobody is asked: every table may be read"
+        context.reading.warn(path, message, "set enabled: false")
+
+
 def check_groups(context: Context) -> None:
     """There are groups; members exist, once each; names are usable."""
     clusters = context.names("clusters")
-    if not context.names("clusterGroups"):
+    members = _members(context)
+    if not context.names("clusterGroups") and context.config.queryflux.role != "worker":
         context.reading.warn(
             ("clusterGroups",), "there are no cluster groups: nothing can be queried", "add one"
         )
@@ -79,9 +94,13 @@ def check_groups(context: Context) -> None:
         seen: set[str] = set()
         for index, member in enumerate(group.members):
             here = context.reading.item_path(path, index)
-            if member not in clusters:
+            if member not in members and member in clusters:
+                message = f"cluster {show(member)} has variants, and is none itself"
+                named = [name for name in members if base_name(name) == member]
+                context.reading.problem(here, message, f"list {' or '.join(named)}")
+            elif member not in members and base_name(member) not in _unread(context):
                 message = f"there is no cluster {show(member)}"
-                context.reading.problem(here, message, one_of(member, clusters, "clusters"))
+                context.reading.problem(here, message, one_of(member, members, "clusters"))
             elif member in seen:
                 context.reading.problem(here, f"{member} is listed twice", "keep one")
             seen.add(member)
@@ -92,8 +111,18 @@ def check_groups(context: Context) -> None:
 def _name(context: Context, path: Path, name: str) -> None:
     if not name.strip():
         context.reading.problem(path, "a name must not be empty")
-    elif "::" in name:
+    elif SEPARATOR in name and not (context.reading.tolerant and path[0] == "clusters"):
         context.reading.problem(path, ":: is kept for the variants of a cluster", "choose another name")
+
+
+def _members(context: Context) -> list[str]:
+    """The names that groups may list."""
+    return [*runtime_names(context.config.clusters), *_unread(context)]
+
+
+def _unread(context: Context) -> list[str]:
+    """Clusters of the file with a mistake in them: what variants they have is not known."""
+    return [name for name in context.names("clusters") if name not in context.config.clusters]
 
 
 def check_routing(context: Context) -> None:

@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from queryflux.config.checks import Context
-from queryflux.config.clusters import ClusterConfig, EngineAuth
+from queryflux.config.clusters import ClusterConfig, ClusterVariant, EngineAuth
+from queryflux.config.described import fields_of
 from queryflux.config.problems import Path, one_of, show
+from queryflux.config.variants import SEPARATOR, unknown_keys, varied
 from queryflux.config.walk import file_key
 
 ANY_ENGINE = frozenset(("engine", "enabled", "maxRunningQueries", "queryAuth", "variants"))
@@ -24,9 +26,13 @@ class EngineRules(NamedTuple):
 
 
 ENGINES: Mapping[str, EngineRules] = {
-    "trino": EngineRules(frozenset(("endpoint", "tls", "auth")), ("endpoint",), ("basic", "bearer")),
+    "trino": EngineRules(
+        frozenset(("endpoint", "tls", "auth", "reconcileQuery")), ("endpoint",), ("basic", "bearer")
+    ),
     "postgres": EngineRules(
-        frozenset(("endpoint", "database", "tls", "auth", "poolSize")), ("endpoint",), ("basic",)
+        frozenset(("endpoint", "database", "tls", "auth", "poolSize", "reconcileQuery")),
+        ("endpoint",),
+        ("basic",),
     ),
     "duckDb": EngineRules(
         frozenset(("databasePath", "dataPath", "readOnly", "memoryLimit", "threads")), (), ()
@@ -53,9 +59,45 @@ _POSTGRES_SCHEMES = ("postgres", "postgresql")
 def check_clusters(context: Context) -> None:
     """Every cluster has what its engine needs, and nothing that belongs to another."""
     for name, cluster in context.config.clusters.items():
-        rules = ENGINES.get(cluster.engine)
-        if rules is not None:
+        if cluster.variants:
+            _check_variants(context, name, cluster)
+        elif (rules := ENGINES.get(cluster.engine)) is not None:
             _Cluster(context, ("clusters", name), cluster, rules).check()
+
+
+def _check_variants(context: Context, name: str, cluster: ClusterConfig) -> None:
+    """Their names are usable, and each makes a cluster that has what its engine needs."""
+    base: Path = ("clusters", name, "variants")
+    seen: set[str] = set()
+    for index, variant in enumerate(cluster.variants):
+        path = context.reading.item_path(base, index)
+        if not variant.name.strip():
+            context.reading.problem((*path, "name"), "a name must not be empty")
+        elif SEPARATOR in variant.name:
+            context.reading.problem((*path, "name"), ":: separates a cluster and its variant", "take another")
+        elif variant.name in seen:
+            context.reading.problem((*path, "name"), f"there are two variants {show(variant.name)}")
+        seen.add(variant.name)
+        unknown = list(unknown_keys(variant.overrides or {}))
+        for key in unknown:
+            context.reading.problem((*path, "overrides", *key), f"no cluster has a key {show(str(key[-1]))}")
+        if not unknown:
+            _check_varied(context, path, cluster, variant)
+
+
+def _check_varied(context: Context, path: Path, cluster: ClusterConfig, variant: ClusterVariant) -> None:
+    try:
+        made = varied(cluster, variant)
+    except ValueError as error:
+        context.reading.problem((*path, "overrides"), f"the cluster that this makes is not sound: {error}")
+        return
+    rules = ENGINES.get(made.engine)
+    if rules is not None:
+        _Cluster(context, (*path, "overrides"), made, rules).check()
+    else:
+        message = f'not available in this version: this engine "{made.engine}"'
+        if "engine" in (variant.overrides or {}):
+            context.reading.problem((*path, "overrides", "engine"), message)
 
 
 class _Cluster:
@@ -159,7 +201,7 @@ class _Cluster:
             )
 
 
-_PROBES = frozenset(("healthCheckQuery", "reconcileQuery", "maxResultBufferBytes"))
+_PROBES = frozenset(("healthCheckQuery", "maxResultBufferBytes"))
 """Keys that are refused by name for every engine."""
 
 
@@ -167,7 +209,7 @@ def _given(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields that differ from their default, by key."""
     return {
         item.encode_name: value
-        for item in msgspec.structs.fields(struct)
+        for item in fields_of(type(struct))
         if (value := getattr(struct, item.name)) is not None and value != item.default and value != {}
     }
 

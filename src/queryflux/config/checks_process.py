@@ -1,8 +1,9 @@
-"""Listeners and users: what clients meet first."""
+"""The process's own settings: listeners and users, what clients meet first, and history."""
 
 from queryflux.config.auth import AuthConfig
 from queryflux.config.checks import Context
-from queryflux.config.listeners import Address
+from queryflux.config.listeners import Address, AdminApiConfig, OpsListenerConfig
+from queryflux.config.persistence import InMemoryPersistence
 from queryflux.config.problems import Path
 
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -22,12 +23,42 @@ def check_listeners(context: Context) -> None:
         listeners[path] = door
         if path in context.reading.marks and (*path, "port") not in context.reading.marks:
             context.reading.problem((*path, "port"), "is required", "0 takes any free port")
-    admin: Path = ("queryflux", "adminApi")
-    listeners[admin] = process.admin_api
-    _tls(context, admin, process.admin_api)
+    operators = _operators(context)
+    listeners[operators[0]] = operators[1]
+    _tls(context, *operators)
     _ports(context, listeners)
-    if len(listeners) == 1:
+    if len(listeners) == 1 and not process.serves_workers:
         context.reading.warn(base, "no door is open: nobody can send a query", "enable one")
+
+
+def _operators(context: Context) -> tuple[Path, Address]:
+    """The operator port: a worker's is its ops listener."""
+    process = context.config.queryflux
+    if process.role == "worker":
+        return ("queryflux", "opsListener"), process.ops_listener or OpsListenerConfig()
+    path: Path = ("queryflux", "adminApi")
+    _admin_password(context, path, process.admin_api)
+    return path, process.admin_api
+
+
+def check_retention(context: Context) -> None:
+    """Something is stored where retention is asked for."""
+    process = context.config.queryflux
+    if process.query_history_retention_days and isinstance(process.persistence, InMemoryPersistence):
+        context.reading.warn(
+            ("queryflux", "queryHistoryRetentionDays"),
+            "has no effect: history is in memory only",
+            "set queryflux.persistence, or remove it",
+        )
+
+
+def _admin_password(context: Context, path: Path, config: AdminApiConfig) -> None:
+    """The operator's password is one. Where it stands is unknown: the environment may have given it."""
+    stored = config.password.reveal()
+    if reason := context.password(stored) if stored else "a password must not be empty":
+        context.reading.problem(
+            (*path, "password"), reason, "or leave it out and set QUERYFLUX_ADMIN_PASSWORD"
+        )
 
 
 def _tls(context: Context, path: Path, listener: Address) -> None:

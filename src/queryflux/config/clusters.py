@@ -135,4 +135,4 @@ class ClusterConfig(Struct, frozen=True, rename="camel", kw_only=True):
     health_check_query: str | None = None
     """SQL that shows the engine's health (adbc)."""
     reconcile_query: str | None = None
-    """SQL that counts the engine's running queries (adbc)."""
+    """SQL of your own that counts the queries which the engine runs: one row with one number."""

@@ -1,4 +1,4 @@
-"""What the structs say about themselves: their docstrings, and the text that stands under each field."""
+"""What the structs say about themselves: their fields, their docstrings, the text under each field."""
 
 import ast
 import inspect
@@ -6,11 +6,18 @@ import textwrap
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
 
 
 def summary(struct: type[Struct]) -> str:
     """The docstring of a struct, on one line, in Markdown."""
     return " ".join(inspect.cleandoc(struct.__doc__ or "").split()).replace("``", "`")
+
+
+@cache
+def fields_of(struct: type[Struct]) -> tuple[FieldInfo, ...]:
+    """The fields of a struct; to find them out takes longer than to write one of its values down."""
+    return fields(struct)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Settings of processes that work together: control plane and workers."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -63,6 +63,11 @@ class ControlPlaneConfig(Struct, frozen=True, rename="camel", kw_only=True):
     peer_bootstrap: PeerBootstrapConfig | None = None
     """Start from another worker's configuration; absent: off."""
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Every address, in the order in which they are tried at first."""
+        return tuple(dict.fromkeys((*([self.url] if self.url else []), *self.urls)))
+
 
 class CoordinationConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """Sharing capacity between processes."""
@@ -78,7 +83,11 @@ class CoordinationConfig(Struct, frozen=True, rename="camel", kw_only=True):
     lease_expiry_secs: AtLeastOne = 300
     """A lease that is not renewed ends after this time."""
     sweep_interval_secs: AtLeastOne = 120
-    """How often ended leases are swept."""
+    """How often ended leases, and queries of processes that have gone, are swept."""
+    claim_refresh_secs: AtLeastOne = 15
+    """How often a process says that it answers for its queries; at most a third of the next."""
+    claim_stale_secs: AtLeastOne = 60
+    """A query whose process has not said so for this time may be taken over."""
 
 
 class HistoryUplinkConfig(Struct, frozen=True, rename="camel", kw_only=True):
@@ -87,12 +96,32 @@ class HistoryUplinkConfig(Struct, frozen=True, rename="camel", kw_only=True):
     enabled: bool = True
     """Whether records are sent."""
     endpoint: str | None = None
-    """Where to; absent: the control plane."""
+    """Where to: a base URL, to which `/worker/history` is added; absent: the control plane."""
     secret: Secret | None = None
-    """Secret to present when the endpoint is another."""
+    """Secret to present when the endpoint is another; absent: none."""
+    tls: CallerTls | None = None
+    """TLS towards an endpoint that is not the control plane."""
     flush_interval_secs: AtLeastOne = 2
     """How often records are sent."""
     max_batch_records: AtLeastOne = 500
     """Most records in one batch."""
     max_buffered_records: Count = 50000
     """Most records kept while nobody takes them; the oldest are dropped."""
+
+
+class PeerAddress(NamedTuple):
+    """``peerBootstrap.address`` taken apart."""
+
+    host: str
+    port: int
+
+
+def peer_address(text: str) -> PeerAddress | None:
+    """Host and port of ``host:port`` or ``[v6]:port``; None when it is neither."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    name = host[1:-1] if bracketed else host
+    good = colon and name and (bracketed or ":" not in name) and not set(name) & set("/@?# []")
+    if not good or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return PeerAddress(name, int(port))

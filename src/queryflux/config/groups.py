@@ -110,6 +110,8 @@ class ClusterGroupConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """Who may use the group."""
     default_tags: Mapping[str, str | None] = field(default_factory=dict)
     """Tags of every query; the client's own win."""
+    translation_scripts: tuple[str, ...] = ()
+    """Names of `scripts` that change translated SQL, after those of `translation.pythonScripts`."""
     circuit_breaker: CircuitBreakerConfig | None = None
     """Leave failing members alone; absent: off."""
     cache: GroupCache | None = None

@@ -79,16 +79,17 @@ class FrontendsConfig(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class AdminApiConfig(Address, frozen=True, rename="camel", kw_only=True):
-    """The operator port: /health, /readyz and /metrics, without credentials."""
+    """The operator port: /health, /readyz and /metrics without credentials, the admin API with them."""
 
     port: Port = 9000
     """TCP port; 0 takes any free one."""
     username: str = "admin"
-    """Name of the operator; no effect yet. The environment's QUERYFLUX_ADMIN_USER wins."""
+    """Name of the operator. The environment's QUERYFLUX_ADMIN_USER wins."""
     password: Secret = Secret("admin")
-    """The operator's password; no effect yet. The environment's QUERYFLUX_ADMIN_PASSWORD wins."""
+    """The operator's password, plain or hashed with bcrypt. The environment's QUERYFLUX_ADMIN_PASSWORD wins,
+    and one changed through the admin API over both. With `admin`, /admin answers this machine only."""
     cors_allowed_origins: tuple[str, ...] = ()
-    """Origins whose pages may call the admin API; empty: any."""
+    """Origins whose pages may call the admin API; empty: none."""
 
 
 class OpsListenerConfig(Address, frozen=True, rename="camel", kw_only=True):

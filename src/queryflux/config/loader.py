@@ -3,23 +3,36 @@
 import os
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from queryflux.config.checks import Check, Context, check_groups, check_names_of_users, check_routing
+from queryflux.config.checks import (
+    Check,
+    Context,
+    check_access_control,
+    check_groups,
+    check_names_of_users,
+    check_routing,
+)
 from queryflux.config.checks_clusters import check_clusters
-from queryflux.config.checks_process import check_auth, check_listeners
+from queryflux.config.checks_persistence import check_persistence
+from queryflux.config.checks_process import check_auth, check_listeners, check_retention
+from queryflux.config.checks_scripts import check_scripts
+from queryflux.config.checks_serving import check_serving
+from queryflux.config.checks_worker import check_worker
 from queryflux.config.document import MAX_BYTES, parse, too_large
 from queryflux.config.hooks import decode_hook
 from queryflux.config.legacy import modernise
 from queryflux.config.problems import ConfigProblems, Problem, in_order, show
 from queryflux.config.root import RootConfig
+from queryflux.config.script_files import with_script_files
+from queryflux.config.scripts import CheckScripts, Script
 from queryflux.config.snapshot import Snapshot, snapshot_of
-from queryflux.config.unavailable import refuse_unavailable, warn_of_unused
+from queryflux.config.unavailable import refuse_unavailable
 from queryflux.config.walk import INVALID, Reading, TooManyProblems, type_of
 from queryflux.model.errors import ConfigError
 from queryflux.model.secret import Secret
@@ -27,15 +40,27 @@ from queryflux.model.secret import Secret
 ADMIN_USER = "QUERYFLUX_ADMIN_USER"
 ADMIN_PASSWORD = "QUERYFLUX_ADMIN_PASSWORD"  # noqa: S105
 INSTANCE_ID = "QUERYFLUX_INSTANCE_ID"
-CHECKS = (
-    check_listeners,
+SHARED_CHECKS = (
     check_clusters,
     check_groups,
     check_routing,
     check_auth,
     check_names_of_users,
+    check_access_control,
+    check_scripts,
 )
+"""Those of what travels, wherever it comes from."""
+CHECKS = (
+    check_listeners,
+    check_persistence,
+    check_retention,
+    check_serving,
+    check_worker,
+    *SHARED_CHECKS,
+)
+"""Those of a file."""
 MAX_SECRET_BYTES = 1024 * 1024
+MORE = Problem(0, 0, "", "there is more; only the first problems are shown", "mend these first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +77,7 @@ def load_file(
     environ: Mapping[str, str] | None = None,
     check_regex: Check | None = None,
     check_password: Check | None = None,
+    scripts: CheckScripts | None = None,
 ) -> Loaded:
     """Read and check a file. Raises ConfigError when it cannot be read, ConfigProblems (a ConfigError) when
     it is wrong. See ``load_bytes`` for the rest."""
@@ -62,7 +88,7 @@ def load_file(
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     if len(data) > MAX_BYTES:
         raise too_large()
-    return load_bytes(data, environ, check_regex, check_password)
+    return load_bytes(data, environ, check_regex, check_password, scripts)
 
 
 def load_bytes(
@@ -70,10 +96,13 @@ def load_bytes(
     environ: Mapping[str, str] | None = None,
     check_regex: Check | None = None,
     check_password: Check | None = None,
+    scripts: CheckScripts | None = None,
 ) -> Loaded:
     """Check the bytes of a YAML file. ``environ`` is this process's own unless given. ``check_regex`` and
     ``check_password`` say what is wrong with a pattern, and with a stored password; they come from outside,
-    because the libraries that know live in other rooms. Raises ConfigProblems with every problem at once."""
+    because the libraries that know live in other rooms; ``scripts`` says the same of all scripts at once, and
+    without it they are compiled when the configuration is used. Raises ConfigProblems with every problem at
+    once."""
     environ = os.environ if environ is None else environ
     reading = Reading(environ, read_secret_file)
     config = RootConfig()
@@ -82,26 +111,45 @@ def load_bytes(
         values = reading.read(modernise(tree, reading), _ROOT, ())
         values = {} if values is INVALID else values
         refuse_unavailable(values, reading)
-        warn_of_unused(reading, environ)
+        with_script_files(values, reading)
         config = _with_environment(to_config(values), environ)
-        context = Context(
-            config,
-            reading,
-            check_regex or _fine,
-            check_password or _fine,
-            file=unreadable,
-            folder=no_folder,
-            key_pair=no_key_pair,
+        run_checks(
+            CHECKS, config, reading, check_regex or _fine, check_password or _fine, scripts or unchecked
         )
-        for check in CHECKS:
-            check(context)
     except TooManyProblems:
-        more = Problem(0, 0, "", "there is more; only the first problems are shown", "mend these first")
-        reading.problems.append(more)
+        reading.problems.append(MORE)
+    return Loaded(config, snapshot_of(config), found_sound(reading))
+
+
+def run_checks(
+    checks: Iterable[Callable[[Context], object]],
+    config: RootConfig,
+    reading: Reading,
+    check_regex: Check,
+    check_password: Check,
+    scripts: CheckScripts,
+) -> None:
+    """Have ``checks`` look at a configuration, on this machine. Raises TooManyProblems."""
+    context = Context(
+        config,
+        reading,
+        check_regex,
+        check_password,
+        file=unreadable,
+        folder=no_folder,
+        key_pair=no_key_pair,
+        scripts=scripts,
+    )
+    for check in checks:
+        check(context)
+
+
+def found_sound(reading: Reading) -> tuple[Problem, ...]:
+    """The warnings of what was read and checked. Raises ConfigProblems with every problem."""
     warnings = tuple(in_order(reading.warnings))
     if reading.problems:
         raise ConfigProblems(in_order(reading.problems), warnings)
-    return Loaded(config, snapshot_of(config), warnings)
+    return warnings
 
 
 def to_config(values: Mapping[str, Any]) -> RootConfig:
@@ -181,6 +229,11 @@ def _with_environment(config: RootConfig, environ: Mapping[str, str]) -> RootCon
     instance = environ.get(INSTANCE_ID) or process.instance_id
     process = msgspec.structs.replace(process, admin_api=admin, instance_id=instance)
     return msgspec.structs.replace(config, queryflux=process)
+
+
+def unchecked(scripts: Sequence[Script]) -> list[str]:
+    """Says nothing about scripts."""
+    return [""] * len(scripts)
 
 
 def _fine(text: str) -> str | None:

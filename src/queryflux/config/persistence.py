@@ -37,13 +37,13 @@ class PostgresPersistence(
     database: str | None = None
     """Database."""
     pool_size: AtLeastOne | None = None
-    """All connections together, at least 4; absent: 6 for queries, 2 leases, 2 admin and 1 LISTEN."""
+    """All connections together, at least 4; absent: 6 for queries, 8 for leases, 2 for others, 1 listens."""
     query_pool_size: AtLeastOne | None = None
-    """Connections for query state."""
+    """Connections for the state and the history of queries."""
     coordination_pool_size: AtLeastOne | None = None
-    """Connections for leases."""
+    """Connections for leases; size it by queries per second times the time of one call (about 1 ms)."""
     admin_pool_size: AtLeastOne | None = None
-    """Connections for the admin API."""
+    """Connections for the admin API and for what runs in the background."""
     acquire_timeout_secs: Count = 30
     """Longest wait for a connection."""
     statement_timeout_secs: Count = 60

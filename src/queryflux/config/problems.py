@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from queryflux.model.errors import ConfigError
+from queryflux.model.errors import ConfigError, QueryFluxError
 
 MAX_COMPARED = 200
 """Names that a misspelt one is compared with; among more only another way of writing the same is found."""
@@ -36,6 +36,15 @@ class ConfigProblems(ConfigError):
         super().__init__(render_problems(problems))
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
+
+
+def in_short(error: QueryFluxError) -> str:
+    """A failure on one line, with the first of many problems."""
+    if isinstance(error, ConfigProblems):
+        first, *more = error.problems
+        text = f"{first.path}: {first.message}" if first.path else first.message
+        return f"{text} (and {len(more)} more problems)" if more else text
+    return error.message
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:

@@ -66,11 +66,12 @@ class ProcessConfig(Struct, frozen=True, rename="camel", kw_only=True):
     role: Literal["standalone", "controlPlane", "worker"] = "standalone"
     """What this process is in a fleet."""
     instance_id: str | None = None
-    """Id of this process; no effect yet. The environment's QUERYFLUX_INSTANCE_ID wins."""
+    """Id of this process, in history and of its leases; no two may have the same. Absent: a new one with each
+    start. QUERYFLUX_INSTANCE_ID wins."""
     worker_name: str | None = None
-    """A worker's name, the same after a restart; absent: the host's."""
+    """A worker's name, the same after a restart: ASCII; absent: the host's."""
     advertise_address: str | None = None
-    """How other processes reach this one."""
+    """How other processes reach this one's Trino door: `host:port`, or a URL."""
     external_address: str | None = None
     """Public base URL, for the URIs that Trino clients follow; absent: taken from each request."""
     frontends: FrontendsConfig = FrontendsConfig()
@@ -100,7 +101,7 @@ class ProcessConfig(Struct, frozen=True, rename="camel", kw_only=True):
     config_reload_interval_secs: Count | None = None
     """How often a database's configuration is read again; absent: 30; 0: only on notice."""
     distributed: bool | None = None
-    """Share limits with other processes; absent: when the persistence can."""
+    """Share limits with other processes of the database; absent: with persistence `postgres`."""
     cache_backend: CacheBackendConfig | None = None
     """Where cached results are stored; absent: nowhere."""
     worker_api: WorkerApiConfig = WorkerApiConfig()
@@ -111,3 +112,8 @@ class ProcessConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """Sharing capacity."""
     history_uplink: HistoryUplinkConfig | None = None
     """Sending records to the control plane."""
+
+    @property
+    def serves_workers(self) -> bool:
+        """Whether this process has the worker API: a control plane always, a standalone when told."""
+        return self.role == "controlPlane" or (self.role == "standalone" and self.worker_api.enabled)

@@ -11,6 +11,7 @@ from queryflux.config.groups import ClusterGroupConfig
 from queryflux.config.policy import AccessControlConfig, GuardrailsConfig
 from queryflux.config.process import ProcessConfig
 from queryflux.config.routers import Router
+from queryflux.config.scripts import ScriptConfig
 from queryflux.config.translation import TranslationConfig
 
 
@@ -29,6 +30,8 @@ class RootConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """Group of queries that no rule matches; empty, or not for the user: the first group that is."""
     translation: TranslationConfig = TranslationConfig()
     """How statements are translated."""
+    scripts: Mapping[str, ScriptConfig] = field(default_factory=dict)
+    """Users' Python by name."""
     catalog_provider: CatalogProvider = NullCatalog()
     """Where table schemas come from."""
     auth: AuthConfig = AuthConfig()

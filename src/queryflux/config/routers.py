@@ -109,10 +109,10 @@ class TagsRouter(Struct, frozen=True, rename="camel", kw_only=True, tag_field="t
 class PythonRouter(Struct, frozen=True, rename="camel", kw_only=True, tag_field="type", tag="pythonScript"):
     """A script chooses: `route(query, ctx)` gives a group or None."""
 
-    script: str
+    script: str = ""
     """The script itself; may be empty with `scriptFile`."""
     script_file: str | None = None
-    """File with the script; wins over `script`."""
+    """File with the script, read when the configuration is; wins over `script`. In files only."""
 
 
 class ProtocolCondition(Struct, frozen=True, rename="camel", kw_only=True, tag_field="type", tag="protocol"):

@@ -8,7 +8,6 @@ One row for each feature: the places of its keys (``*`` stands for any name or p
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from queryflux.config.document import Mark
 from queryflux.config.problems import Path
 from queryflux.config.walk import Reading
 
@@ -31,11 +30,9 @@ UNAVAILABLE = (
     # Engines.
     Feature("clusters.*.engine", ("trino", "duckDb", "postgres"), "this engine"),
     Feature("clusters.*.queryAuth.type", ("serviceAccount",), "running queries with the user's credentials"),
-    Feature("clusters.*.variants.*", (), "cluster variants"),
     Feature("clusters.*.maxResultBufferBytes", (), "a bound on buffered results (results are streamed)"),
     Feature("clusters.*.healthCheckQuery", ("",), "a health check of one's own"),
-    Feature("clusters.*.reconcileQuery", ("",), "reconciling with the engine"),
-    # Groups and routers.
+    # Groups.
     Feature(
         "clusterGroups.*.strategy.type",
         ("roundRobin", "leastLoaded", "failover"),
@@ -43,13 +40,7 @@ UNAVAILABLE = (
     ),
     Feature("clusterGroups.*.circuitBreaker", (), "the circuit breaker"),
     Feature("clusterGroups.*.cache.enabled", (False,), "the result cache"),
-    Feature(
-        "routers.*.type",
-        ("protocolBased", "header", "userGroup", "queryRegex", "tags", "compound"),
-        "this router",
-    ),
     # Translation, catalog, policy.
-    Feature("translation.pythonScripts.*", (), "translation scripts"),
     Feature("translation.schemaResolutionTimeoutMs", (1500,), "translation with table schemas"),
     Feature("catalogProvider.type", ("null",), "this catalog provider"),
     Feature("guardrails.global.*", (), "guardrails"),
@@ -66,63 +57,10 @@ UNAVAILABLE = (
     Feature("authorization.provider", ("none",), "this provider of authorization"),
     Feature("authorization.openfga", (), "OpenFGA"),
     # The process.
-    Feature("queryflux.persistence.type", ("inMemory",), "this persistence"),
-    Feature("queryflux.configReloadIntervalSecs", (0, 30), "configuration from a database"),
-    Feature("queryflux.queryHistoryRetentionDays", (), "stored history"),
-    Feature("queryflux.queryHistory.redaction", ("none",), "redaction of history"),
+    Feature("queryflux.persistence.type", ("inMemory", "sqlite", "postgres"), "this persistence"),
     Feature("queryflux.otlpEndpoint", ("",), "trace export"),
     Feature("queryflux.cacheBackend", (), "the result cache"),
-    Feature("queryflux.adminApi.corsAllowedOrigins.*", (), "the admin API for browsers"),
-    # The fleet.
-    Feature("queryflux.role", ("standalone",), "this role"),
-    Feature("queryflux.distributed", (False,), "limits shared between processes"),
-    Feature("queryflux.workerApi.enabled", (False,), "serving workers"),
-    Feature("queryflux.workerName", (), "worker mode"),
-    Feature("queryflux.advertiseAddress", (), "worker mode"),
-    Feature("queryflux.opsListener", (), "worker mode"),
-    Feature("queryflux.controlPlane", (), "worker mode"),
-    Feature("queryflux.coordination", (), "sharing capacity between processes"),
-    Feature("queryflux.historyUplink", (DISABLED,), "sending history to a control plane"),
 )
-
-
-class Unused(NamedTuple):
-    """Settings that load and do nothing yet, because files and deployments carry them already."""
-
-    keys: tuple[str, ...]
-    variables: tuple[str, ...]
-    what: str
-
-
-UNUSED = (
-    Unused(
-        (
-            "queryflux.adminApi.username",
-            "queryflux.adminApi.password",
-            "queryflux.adminApi.passwordFile",
-        ),
-        ("QUERYFLUX_ADMIN_USER", "QUERYFLUX_ADMIN_PASSWORD"),
-        "adminApi credentials have no effect yet: "
-        "the operator port serves only /health, /readyz and /metrics, without credentials",
-    ),
-    Unused(
-        ("queryflux.instanceId",),
-        ("QUERYFLUX_INSTANCE_ID",),
-        "the instance id has no effect yet: each start makes a new one",
-    ),
-)
-
-
-def warn_of_unused(reading: Reading, environ: Mapping[str, str]) -> None:
-    """One warning for each row of UNUSED that the file or the environment sets."""
-    for row in UNUSED:
-        paths: list[Path] = [tuple(key.split(".")) for key in row.keys]
-        written = [path for path in paths if path in reading.marks]
-        variables = [name for name in row.variables if environ.get(name)]
-        if written:
-            reading.warn(written[0], row.what, "remove it")
-        elif variables:
-            reading.warn((), f"{' and '.join(variables)}: {row.what}", "unset it", Mark(0, 0))
 
 
 def refuse_unavailable(data: Mapping[str, Any], reading: Reading) -> None:

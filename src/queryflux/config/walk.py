@@ -40,9 +40,12 @@ class TooManyProblems(Exception):
 
 
 class Reading:
-    """One walk over one file: its environment, what it complains about, and where things are."""
+    """One walk over one file: its environment, what it complains about, and where things are. A tolerant one
+    passes over keys that nobody knows: a later version wrote them."""
 
-    def __init__(self, environ: Mapping[str, str], read_secret: ReadSecret) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], read_secret: ReadSecret, *, tolerant: bool = False
+    ) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.marks: dict[Path, Mark] = {}
@@ -50,6 +53,7 @@ class Reading:
         self._broken: set[Path] = set()
         self._environ = environ
         self._read_secret = read_secret
+        self._tolerant = tolerant
 
     def problem(self, path: Path, message: str, hint: str = "", mark: Mark | None = None) -> None:
         """Complain about ``path``, at ``mark`` or where the path, or what it is in, stands. Raises
@@ -71,6 +75,20 @@ class Reading:
         """The path of what is item ``index`` of a list now; earlier items may have been left out of it."""
         kept = self._kept.get(path)
         return (*path, kept[index] if kept else index)
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether this came from another process of the fleet, and not from an operator."""
+        return self._tolerant
+
+    def file_text(self, name: str, path: Path) -> str | None:
+        """The text of a file that is named at ``path``; None after a complaint."""
+        try:
+            return self._read_secret(name)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self.problem(path, f"cannot read {show(name, 200)}: {reason}")
+            return None
 
     def mark_of(self, path: Path) -> Mark:
         """Where a path stands; a path that is not written stands where its parent does."""
@@ -105,8 +123,7 @@ class Reading:
         if not isinstance(tree, MappingTree):
             self.problem(path, f"expected a mapping, found {kind_of(tree)}", _keys_hint(kind), tree.mark)
             return INVALID
-        fields = {field.encode_name: field for field in kind.fields}
-        files = {file_key(name): name for name, field in fields.items() if is_secret(field.type)}
+        fields, files = _layout(kind)
         values: dict[str, Any] = {} if kind.tag_field is None else {kind.tag_field: kind.tag}
         known = [*fields, *files, *values]
         for key, entry in self._entries(tree, known, path).items():
@@ -127,6 +144,8 @@ class Reading:
         """What is there, by its proper key; keys that nobody knows are complained about."""
         entries = {}
         for key, entry in tree.entries.items():
+            if self._tolerant and key not in known:
+                continue
             proper = key if key in known else _old_spelling(key, known)
             if not proper:
                 self.problem((*path, key), f"unknown key {show(key)}", one_of(key, known), entry.mark)
@@ -162,12 +181,8 @@ class Reading:
         if not isinstance(tree, Scalar) or not tree.text:
             self.problem(path, f"expected the name of a file, found {kind_of(tree)}")
             return INVALID
-        try:
-            return Secret(self._read_secret(tree.text).removesuffix("\n").removesuffix("\r"))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.problem(path, f"cannot read {show(tree.text, 200)}: {reason}")
-            return INVALID
+        text = self.file_text(tree.text, path)
+        return INVALID if text is None else Secret(text.removesuffix("\n").removesuffix("\r"))
 
     def _dict(self, tree: Tree, kind: mi.DictType, path: Path) -> Any:
         if not isinstance(tree, MappingTree):
@@ -225,6 +240,7 @@ class Reading:
         if tag.is_null and "null" in by_tag:
             self.warn(here, "a bare null is YAML's nothing, not a word", 'write type: "null"', entry.mark)
             text = "null"
+        text = self._todays(tag, list(by_tag), here) or text
         if text not in by_tag:
             message = f"{self._shown(tag)} is not a known {field}"
             self.problem(here, message, one_of(text, list(by_tag)), entry.mark)
@@ -274,9 +290,18 @@ class Reading:
         words = [str(value) for value in kind.values]
         if tree.text in words:
             return tree.text
+        if todays := self._todays(tree, words, path):
+            return todays
         hint = one_of("" if tree.substituted else tree.text, words)
         self.problem(path, f"{self._shown(tree)} is not one of the known values", hint, tree.mark)
         return INVALID
+
+    def _todays(self, scalar: Scalar, words: list[str], path: Path) -> str:
+        """The known word that this one, in snake_case, was before; empty when it is not an old spelling."""
+        if scalar.text in words or not (proper := _old_spelling(scalar.text, words)):
+            return ""
+        self.warn(path, f"{self._shown(scalar)} is an old spelling", f"write {proper}", scalar.mark)
+        return proper
 
     def _any(self, tree: Tree, path: Path) -> Any:
         """A value that no type describes: as YAML itself reads it."""
@@ -345,6 +370,19 @@ def is_secret(kind: mi.Type) -> bool:
     if isinstance(kind, mi.UnionType):
         return any(is_secret(item) for item in kind.types)
     return isinstance(kind, mi.CustomType) and kind.cls is Secret
+
+
+_LAYOUTS: dict[type[Struct], tuple[dict[str, mi.Field], dict[str, str]]] = {}
+
+
+def _layout(kind: mi.StructType) -> tuple[dict[str, mi.Field], dict[str, str]]:
+    """The fields of a struct by their keys, and the key of each secret by the key that names its file."""
+    found = _LAYOUTS.get(kind.cls)
+    if found is None:
+        fields = {field.encode_name: field for field in kind.fields}
+        files = {file_key(name): name for name, field in fields.items() if is_secret(field.type)}
+        found = _LAYOUTS[kind.cls] = (fields, files)
+    return found
 
 
 def file_key(name: str) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queryflux.engines.port import Engine
@@ -133,6 +134,11 @@ async def _ask(
     identity: VerifiedIdentity,
     run: Callable[[CatalogStore, Listing], T],
 ) -> T:
+    if question.dialect == "mysql" and known.has_catalogs:
+        listing = listing.databases
+        if session.database is not None:
+            wanted = session.database.lower()
+            session = replace(session, database=listing.renamed.get(wanted, session.database))
     async with known.turns:
         return await _on_thread(
             known, listing, lambda: _values(question.dialect, session, identity, listing), run

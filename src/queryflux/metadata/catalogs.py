@@ -1,7 +1,8 @@
 """What is known of each engine: its list of tables, and stores that are made of it.
 
-The list is asked for at most every ``FRESH_SECS`` seconds, by one caller for all that wait. A store serves
-one question at a time; up to ``MAX_RUNNING`` questions about an engine run beside each other.
+The list is asked for at most every ``FRESH_SECS`` seconds, by one caller for all that wait, and put in order
+in a thread. A store serves one question at a time; up to ``MAX_RUNNING`` questions about an engine run beside
+each other.
 """
 
 import asyncio
@@ -9,11 +10,12 @@ import threading
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from queryflux.engines.port import Engine
+from queryflux.engines.port import Capability, ColumnRef, Engine, TableRef
 from queryflux.metadata.listing import Listing, listing_of
 from queryflux.metadata.session import SessionValues
 from queryflux.metadata.store import CatalogStore
 from queryflux.model.errors import EngineError, EngineErrorKind
+from queryflux.runtime.threads import in_thread
 
 FRESH_SECS = 5.0
 LISTING_SECS = 30.0
@@ -28,6 +30,8 @@ class EngineCatalog:
     """What is kept of one engine. Used from one loop, but for ``take``."""
 
     engine_name: str
+    has_catalogs: bool = False
+    """Capability.CATALOGS."""
     listed_at: float = float("-inf")
     listing: Listing | None = None
     asking: "asyncio.Task[Listing] | None" = None
@@ -42,7 +46,7 @@ class EngineCatalog:
         if self.listing is not None and loop.time() - self.listed_at < FRESH_SECS:
             return self.listing
         if self.asking is None:
-            self.asking = loop.create_task(_ask(engine), name=f"catalog of {engine.name}")
+            self.asking = loop.create_task(self._ask(engine), name=f"catalog of {engine.name}")
             self.asking.add_done_callback(lambda task: self._told(task, loop.time()))
         try:
             async with asyncio.timeout(LISTING_SECS):
@@ -60,9 +64,28 @@ class EngineCatalog:
             return
         listing = task.result()
         self.listed_at = now
-        if listing != self.listing:
+        if listing is not self.listing:
             self.listing = listing
             self._drop(0)
+
+    async def _ask(self, engine: Engine) -> Listing:
+        tables, columns, schemas = await engine.tables(), await engine.columns(), await engine.schemas()
+        return await in_thread("listing", self._made, self.listing, tables, columns, schemas)
+
+    def _made(
+        self,
+        before: Listing | None,
+        tables: list[TableRef],
+        columns: list[ColumnRef],
+        schemas: list[tuple[str, str]] | None,
+    ) -> Listing:
+        """The listing, or the one before if it is the same. With the databases where they are asked for."""
+        listing = listing_of(tables, columns, schemas)
+        if before is not None and listing == before:
+            return before
+        if self.has_catalogs:
+            _ = listing.databases
+        return listing
 
     def take(self, listing: Listing, values: SessionValues) -> CatalogStore:
         """A store for such a client and one question. From any thread."""
@@ -76,8 +99,12 @@ class EngineCatalog:
 
     def give_back(self, store: CatalogStore) -> None:
         """Keep it for the next question, unless it was stopped or knows an older list."""
+        listing = self.listing
+        current = listing is not None and (
+            store.listing is listing or (self.has_catalogs and store.listing is listing.databases)
+        )
         with self.lock:
-            kept = store.listing is self.listing and not store.stopped
+            kept = current and not store.stopped
             if kept:
                 self.idle.append(store)
         if not kept:
@@ -93,10 +120,6 @@ class EngineCatalog:
             store.close()
 
 
-async def _ask(engine: Engine) -> Listing:
-    return listing_of(await engine.tables(), await engine.columns(), await engine.schemas())
-
-
 _catalogs: WeakKeyDictionary[Engine, EngineCatalog] = WeakKeyDictionary()
 
 
@@ -104,7 +127,7 @@ def catalog_of(engine: Engine) -> EngineCatalog:
     """What is known of ``engine``."""
     known = _catalogs.get(engine)
     if known is None:
-        known = _catalogs[engine] = EngineCatalog(engine.name)
+        known = _catalogs[engine] = EngineCatalog(engine.name, Capability.CATALOGS in engine.capabilities)
     return known
 
 

@@ -1,7 +1,9 @@
 """What an engine says it has, in the order that catalogs show it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from queryflux.engines.port import ColumnRef, TableRef
 
@@ -17,6 +19,27 @@ class Listing:
 
     tables: tuple[tuple[TableRef, tuple[ColumnRef, ...]], ...]
     places: tuple[tuple[str, str], ...] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """In a list of databases: how each is called, by ``catalog.schema`` in lower case."""
+
+    @cached_property
+    def databases(self) -> "Listing":
+        """The same without catalogs, for clients that know databases only: each schema by its name, or as
+        ``catalog.schema`` where several catalogs have one of that name."""
+        count = Counter(schema.lower() for _, schema in self.schemas)
+        names = {
+            (catalog, schema): schema if count[schema.lower()] == 1 else f"{catalog}.{schema}"
+            for catalog, schema in self.schemas
+        }
+        tables = [
+            (replace(table, catalog="", schema=names[table.catalog, table.schema]), columns)
+            for table, columns in self.tables
+        ]
+        return Listing(
+            tuple(sorted(tables, key=lambda entry: (entry[0].schema, entry[0].name))),
+            None if self.places is None else tuple(("", names[place]) for place in self.places),
+            {f"{catalog}.{schema}".lower(): name for (catalog, schema), name in names.items()},
+        )
 
     @property
     def catalogs(self) -> list[str]:
@@ -34,7 +57,7 @@ class Listing:
         if self.places is None:
             return False
         names = {name.lower() for place in self.schemas for name in place} | SYSTEM_SCHEMAS | {"mysql"}
-        return database.lower() not in names
+        return database.lower() not in names and database.lower() not in self.renamed
 
     def within(self, catalog: str | None) -> "Listing":
         """The part in one catalog, by any case; all of it when the engine has no such catalog."""

@@ -55,6 +55,13 @@ class ConfigError(QueryFluxError):
     code = "CONFIG"
 
 
+class ConfigConflict(QueryFluxError):
+    """Somebody else has changed the stored configuration in between; nothing was written."""
+
+    code = "CONFIG_CONFLICT"
+    retryable = True
+
+
 # The client's fault.
 
 
@@ -220,7 +227,7 @@ class QueryCancelled(QueryEnded):
 
 
 class QueryTimedOut(QueryEnded):
-    """It ran longer than ``queryTimeoutSecs``."""
+    """It ran longer than ``queryTimeoutSecs``, or than its client allows."""
 
     code = "TIMED_OUT"
 
@@ -229,3 +236,28 @@ class QueryAbandoned(QueryEnded):
     """Its client stopped asking for results."""
 
     code = "ABANDONED"
+
+
+class QueryTakenOver(QueryEnded):
+    """Another process answers for it now. No client sees this."""
+
+
+# What QueryFlux keeps about itself.
+
+
+class StoreUnavailable(Unavailable):
+    """A store cannot be asked just now; whether the call was done is unknown. ``message`` says why: it cannot
+    be reached, no connection was free in time, a statement took too long, it is read-only, ..."""
+
+    code = "STORE_UNAVAILABLE"
+    busy: ClassVar[bool] = False
+    """The call did not get as far as the store, which may well answer others."""
+
+
+class SchemaRefused(ConfigError):
+    """The tables of a database are not such that this version can use them, or bring them up to date."""
+
+
+class RecordsRefused(InternalError):
+    """The history store cannot take a record of a batch, whenever it is sent: its values do not fit. Nothing
+    of the batch was stored. No client sees this."""

@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -12,6 +13,11 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 def new_process_tag() -> str:
     """Five random characters that stand for this process in every id it makes."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(PROCESS_TAG_LENGTH))
+
+
+def new_instance_id() -> str:
+    """A name for this process among those that share a database: its host, and eight hexadecimal digits."""
+    return f"qf-{socket.gethostname()}-{secrets.token_hex(4)}"
 
 
 def process_tag_of(query_id: str) -> str:
@@ -26,7 +32,7 @@ class QueryIds:
     The form is that of a Trino query id, because Trino clients show it and accept only such characters.
     """
 
-    __slots__ = ("_count", "_now", "_second", "_stamp", "tag")
+    __slots__ = ("_count", "_form", "_now", "_second", "tag")
 
     def __init__(self, tag: str, now: Callable[[], float]) -> None:
         """``now`` gives seconds since the epoch."""
@@ -34,12 +40,17 @@ class QueryIds:
         self._now = now
         self._count = itertools.count(1)
         self._second = -1
-        self._stamp = ""
+        self._form = ""
 
     def next(self) -> str:
         """A new id, unique in this process."""
-        second = int(self._now())
+        return self.at(self._now())
+
+    def at(self, now: float) -> str:
+        """The same for whoever knows the time already: ``now``, in seconds since the epoch."""
+        second = int(now)
         if second != self._second:
             self._second = second
-            self._stamp = datetime.fromtimestamp(second, UTC).strftime("%Y%m%d_%H%M%S")
-        return f"{self._stamp}_{next(self._count):05d}_{self.tag}"
+            stamp = datetime.fromtimestamp(second, UTC).strftime("%Y%m%d_%H%M%S")
+            self._form = f"{stamp}_%05d_{self.tag}"
+        return self._form % next(self._count)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from queryflux.model.protocol import ClientProtocol
 
@@ -37,8 +39,15 @@ class Parameter:
     type_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+@runtime_checkable
+class CarriesSql(Protocol):
+    """A door's form of a statement that has the SQL inside."""
+
+    def say(self, sql: str) -> None:
+        """Have this SQL instead."""
+
+
+class Statement(Struct, frozen=True):
     """One statement. ``native`` is the door's own form of it, understood by an engine of the same protocol.
 
     ``dialect`` is the sqlglot name of the dialect it is written in; empty: forwarded untranslated.

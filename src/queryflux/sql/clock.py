@@ -31,17 +31,21 @@ def duckdb_calls(root: exp.Expr) -> exp.Expr:
 def mysql_clock(root: exp.Expr) -> exp.Expr:
     """MySQL's NOW() and its synonyms are in the session's time zone and do not know it."""
     for node in list(root.find_all(exp.CurrentTimestamp, exp.Localtime)):
-        root = _replaced(root, node, exp.Localtimestamp())
+        root = _replaced(root, node, _now(node.this))
     for node in list(root.find_all(exp.CurrentTime)):
         root = _replaced(root, node, exp.Localtime())
     for call in list(root.find_all(exp.Anonymous)):
         if call.name.upper() in _MYSQL_NOW and len(call.expressions) <= 1:
-            root = _replaced(root, call, exp.Localtimestamp())
+            root = _replaced(root, call, _now(call.expressions[0] if call.expressions else None))
     for kind, cast in ((exp.UtcTimestamp, "TIMESTAMP"), (exp.UtcDate, "DATE"), (exp.UtcTime, "TIME")):
         for node in list(root.find_all(kind)):
             moment = exp.AtTimeZone(this=exp.CurrentTimestamp(), zone=exp.Literal.string("UTC"))
             root = _replaced(root, node, exp.cast(moment, cast))
     return root
+
+
+def _now(digits: exp.Expr | None) -> exp.Expr:
+    return exp.Localtimestamp(this=digits.copy() if digits is not None else exp.Literal.number(0))
 
 
 def _replaced(root: exp.Expr, node: exp.Expr, new: exp.Expr) -> exp.Expr:

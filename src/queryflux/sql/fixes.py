@@ -1,29 +1,19 @@
-"""What sqlglot gets wrong for the engines here: small transforms of the syntax tree, one table.
+"""What sqlglot gets wrong for the engines here: small transforms of the syntax tree; pairs.py has the table.
 
 Each transform takes the root of a parsed statement and returns the root, changed in place where that is
 enough. Imported together with sqlglot, only when something is translated.
 """
 
 import re
-from collections.abc import Callable
 
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from queryflux.sql.clock import duckdb_calls, mysql_clock
-from queryflux.sql.functions import (
-    counted_conditions,
-    dates_stay,
-    duckdb_functions,
-    no_dual,
-    parts_by_delimiter,
-    whole_differences,
-)
-from queryflux.sql.naming import PARAMETER_PREFIX, postgres_names, trino_names
+from queryflux.sql.naming import PARAMETER_PREFIX
+from queryflux.sql.rewrites import Transform
 
-Transform = Callable[[exp.Expr], exp.Expr]
-
-_UNBOUNDED_SCALE = (38, 10)
+UNBOUNDED_SCALE = (38, 10)
+"""Precision and scale of PostgreSQL's numeric where it has none of its own."""
 _INTERVAL_PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _DECIMAL_LITERAL = re.compile(r"[+-]?(\d*)\.?(\d*)")
 _ISO_PARTS = {
@@ -104,8 +94,8 @@ def unsized_casts(root: exp.Expr) -> exp.Expr:
         kind = cast.to
         if kind.this == exp.DType.CHARACTER_SET:
             cast.replace(cast.this)
-        elif kind.this == exp.DType.CHAR and not kind.expressions:
-            kind.set("this", exp.DType.TEXT)
+        elif kind.this == exp.DType.CHAR:
+            kind.set("this", exp.DType.VARCHAR if kind.expressions else exp.DType.TEXT)
         elif kind.this == exp.DType.TIMESTAMPTZ and isinstance(cast.this, exp.Literal):
             kind.set("this", exp.DType.TIMESTAMP)
     return root
@@ -319,78 +309,3 @@ def portable_types(root: exp.Expr) -> exp.Expr:
         elif kind.this == exp.DType.JSONB:
             kind.set("this", exp.DType.JSON)
     return root
-
-
-_FROM_POSTGRES = (parameters, postgres_names, escape_strings, portable_types, pattern_substrings)
-_FROM_TRINO = (parameters, trino_names)
-_FROM_MYSQL = (parameters, introduced_strings, unsized_casts, mysql_functions, mysql_clock, rollups, no_dual)
-
-FIXES: dict[tuple[str, str], tuple[Transform, ...]] = {
-    ("postgres", "duckdb"): (
-        *_FROM_POSTGRES,
-        bare_decimals(*_UNBOUNDED_SCALE),
-        sized_casts,
-        integer_division,
-        duckdb_functions,
-        duckdb_calls,
-    ),
-    ("postgres", "trino"): (
-        *_FROM_POSTGRES,
-        bare_decimals(*_UNBOUNDED_SCALE),
-        trino_weekdays,
-        simple_intervals,
-        date_arithmetic,
-        case_blind_patterns,
-        truth_tests,
-    ),
-    ("postgres", ""): _FROM_POSTGRES,
-    ("trino", "duckdb"): (
-        *_FROM_TRINO,
-        bare_decimals(38, 0),
-        sized_casts,
-        integer_division,
-        iso_weekdays,
-        counted_conditions,
-        whole_differences,
-        dates_stay,
-        duckdb_functions,
-        duckdb_calls,
-    ),
-    ("trino", "postgres"): (
-        *_FROM_TRINO,
-        bare_decimals(38, 0),
-        iso_weekdays,
-        extracted_integers,
-    ),
-    ("trino", ""): _FROM_TRINO,
-    ("mysql", "duckdb"): (
-        *_FROM_MYSQL,
-        bare_decimals(10, 0),
-        sized_casts,
-        mysql_weekdays,
-        parts_by_delimiter,
-        whole_differences,
-        dates_stay,
-        duckdb_functions,
-        duckdb_calls,
-    ),
-    ("mysql", "postgres"): (
-        *_FROM_MYSQL,
-        bare_decimals(10, 0),
-        unsigned_casts,
-        decimal_division,
-        mysql_weekdays,
-        timestamp_differences,
-        extracted_integers,
-    ),
-    ("mysql", ""): _FROM_MYSQL,
-}
-"""By source and target; the target "" stands for every one that has no row of its own."""
-MYSQL_FAMILY = frozenset({"mysql", "starrocks", "doris", "singlestore"})
-"""Dialects that are written as MySQL's is."""
-
-
-def fixes_for(source: str, target: str) -> tuple[Transform, ...]:
-    """The transforms of a pair of dialects, in order."""
-    source = "mysql" if source in MYSQL_FAMILY else source
-    return FIXES.get((source, target)) or FIXES.get((source, "")) or (parameters,)

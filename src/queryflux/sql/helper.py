@@ -1,5 +1,6 @@
 """A child process that translates large statements: started when first needed, replaced after a deadline or
-a crash. It reads and writes JSON documents, each after its length in four bytes; it ends with its input.
+a crash. It reads and writes JSON documents, each after its length in four bytes; it ends with its input, and
+by a timer of its own if nobody is left to end it at the deadline.
 """
 
 import asyncio
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 MEMORY_LIMIT_BYTES = 2 << 30
 """Address space of the child: a syntax tree takes some hundred times the bytes of its text."""
 MAX_REPLY_BYTES = 256 << 20
+GRACE_SECS = 1.0
+"""How long after the deadline the child ends itself."""
+_MOST_DESCRIPTORS = 1 << 20
 _LENGTH = struct.Struct(">I")
-_COMMAND = ("-P", "-c", "from queryflux.sql.helper import serve; serve()")
+COMMAND = ("-P", "-c", "from queryflux.sql.helper import serve; serve()")
 
 
 class HelperFailed(Exception):
@@ -36,7 +40,7 @@ class TranspileHelper:
         answer. Raises HelperFailed; the next call then gets a new child."""
         from queryflux.sql.transpile import Outcome
 
-        request = json.dumps([text, source, target, strict]).encode()
+        request = json.dumps([text, source, target, strict, deadline + GRACE_SECS]).encode()
         try:
             async with asyncio.timeout(deadline):
                 await self._turn.acquire()
@@ -63,7 +67,7 @@ class TranspileHelper:
         if process is None or process.returncode is not None:
             process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *_COMMAND,
+                *COMMAND,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -92,15 +96,22 @@ class TranspileHelper:
 
 def serve() -> None:
     """The child's life: answer until the input ends."""
+    import os
     import resource
+    import signal
     from dataclasses import asdict
 
+    # What it has been left of its parent would stay open with it: ports, above all.
+    os.closerange(3, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST_DESCRIPTORS))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from queryflux.sql.transpile import transpile
 
     while header := sys.stdin.buffer.read(_LENGTH.size):
-        text, source, target, strict = json.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))
-        reply = json.dumps(asdict(transpile(text, source, target, strict))).encode()
+        *asked, seconds = json.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        reply = json.dumps(asdict(transpile(*asked))).encode()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.buffer.write(_LENGTH.pack(len(reply)) + reply)
         sys.stdout.buffer.flush()

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from queryflux.model.errors import EngineError, EngineErrorKind, NotSupported, SqlSyntaxError
 from queryflux.sql.lexer import tokens
+from queryflux.sql.nesting import is_deeper
 
+MOST_DEPTH = 12
 _ARRAY_ELEMENTS = {"oid": "bigint", "regclass": "bigint", "regtype": "bigint", "name": "text"}
 """What stands for element types that the parser does not take before brackets."""
 _PREFIXES = frozenset({"pg_catalog", "information_schema"})
@@ -47,6 +49,8 @@ def lite_query(text: str, dialect: str, catalog: Catalog) -> LiteQuery:
 
     if dialect == "postgres":
         text = simplify(text)
+    if is_deeper(text, dialect, MOST_DEPTH):
+        raise SqlSyntaxError("The catalog query is nested too deeply.")
     try:
         tree = sqlglot.parse_one(text, read=dialect or None)
     except Exception as error:  # the parser meets any text, and fails in ways of its own
@@ -67,7 +71,7 @@ def simplify(text: str) -> str:
             gap = " "
             continue
         parts.append(gap + text[start:stop])
-        gap = ""
+        gap = " " if kind == "parameter" else ""  # sqlglot takes $1,$2 for the beginning of a dollar quote
     words = [part.strip().lower() for part in parts]
     kept: list[str] = []
     index = 0

@@ -11,7 +11,20 @@ _BEFORE_ITEMS = frozenset(
 )
 _AFTER_ITEMS = frozenset({"FROM", "WHERE", "ORDER", "LIMIT", "GROUP", "HAVING", "UNION", "INTO", "FOR", ";"})
 _LONGEST_NAME = 256
-_PG_TYPE_NAMES = {"INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE": "float8", "FLOAT": "float4"}
+_PG_TYPE_NAMES = {
+    "INT": "int4",
+    "BIGINT": "int8",
+    "SMALLINT": "int2",
+    "DOUBLE PRECISION": "float8",
+    "REAL": "float4",
+    "DECIMAL": "numeric",
+    "BOOLEAN": "bool",
+    "CHAR": "bpchar",
+    "INT[]": "int4",
+    "BIGINT[]": "int8",
+}
+_NAMED_BY_OPERAND = (exp.Window, exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.Paren, exp.Bracket)
+_PG_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
 _PG_FUNCTIONS = {
     exp.CurrentTimestamp: "current_timestamp",
     exp.CurrentDate: "current_date",
@@ -34,27 +47,28 @@ _PG_FUNCTIONS = {
 }
 
 
-def postgres_names(root: exp.Expr) -> exp.Expr:
-    """Name what PostgreSQL would name ``count``, ``?column?`` and so on (its manual, 7.3.2)."""
+def postgres_names(root: exp.Expr, text: str) -> exp.Expr:
+    """Name what PostgreSQL would name ``count``, ``?column?`` and so on (its manual, 7.3.2). ``text`` is the
+    statement that was parsed."""
     select = _first_select(root)
     if select is not None:
-        _set_names(select, [_postgres_name(item) for item in select.expressions])
+        _set_names(select, [_postgres_name(item, text) for item in select.expressions])
     if isinstance(root, exp.Create) and isinstance(root.expression, exp.Query):
-        _name_columns_of(root.expression)
+        _name_columns_of(root.expression, text)
     for source in root.find_all(exp.CTE, exp.Subquery):
         is_source = isinstance(source, exp.CTE) or isinstance(
             source.parent, exp.From | exp.Join | exp.Lateral
         )
         if is_source and not source.alias_column_names:
-            _name_columns_of(source.this)
+            _name_columns_of(source.this, text)
     return root
 
 
-def _name_columns_of(query: exp.Expr) -> None:
+def _name_columns_of(query: exp.Expr, text: str) -> None:
     """Names that a table has, and that other parts of the statement may speak of."""
     inner = _first_select(query)
     if inner is not None:
-        names = [_postgres_name(item) for item in inner.expressions]
+        names = [_postgres_name(item, text) for item in inner.expressions]
         _set_names(inner, ["" if name == "?column?" else name for name in names])
 
 
@@ -130,38 +144,70 @@ def _first_select(root: exp.Expr) -> exp.Select | None:
 
 
 def _named(item: exp.Expr, name: str) -> exp.Expr:
-    return exp.alias_(item, name, quoted=True, copy=False) if name else item
+    if not name:
+        return item
+    if isinstance(item, exp.UDTF):  # whose own alias would be a table's
+        return exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
+    return exp.alias_(item, name, quoted=True, copy=False)
 
 
-def _postgres_name(item: exp.Expr) -> str:
+def _postgres_name(item: exp.Expr, text: str) -> str:
     """The name to give; empty to leave it alone."""
     if isinstance(item, exp.Column | exp.Alias | exp.Dot | exp.Aliases) or item.is_star:
         return ""
-    if isinstance(item, exp.Unnest | exp.Explode | exp.ExplodingGenerateSeries):
-        return ""
-    return derived_name(item) or "?column?"
+    return derived_name(item, text) or "?column?"
 
 
-def derived_name(item: exp.Expr) -> str:
-    """The name that PostgreSQL derives from an expression; empty for ``?column?``."""
+def derived_name(item: exp.Expr, text: str = "") -> str:
+    """The name that PostgreSQL derives from an expression; empty for ``?column?``. ``text`` is the statement
+    that it was parsed from: functions are called as they were written."""
+    return _derived(item, text)[0]
+
+
+def _derived(item: exp.Expr, text: str) -> tuple[str, bool]:
+    """The name, and whether it is a weak one: a type's, which an outer cast replaces."""
     if isinstance(item, exp.Column | exp.Alias | exp.Dot):
-        return item.alias_or_name
+        return item.alias_or_name, False
     if isinstance(item, exp.Cast):
-        kind = item.to.sql(dialect="postgres").split("(")[0]
-        return derived_name(item.this) or _PG_TYPE_NAMES.get(kind, kind.lower())
-    if isinstance(item, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.Paren):
-        return derived_name(item.this)
+        if isinstance(item.this, exp.IntDiv):
+            return "div", False
+        name, weak = _derived(item.this, text)
+        return (name, False) if name and not weak else (_type_name(item.to), True)
+    if isinstance(item, _NAMED_BY_OPERAND):
+        return _derived(item.this, text)
     if isinstance(item, exp.Subquery):
         inner = _first_select(item)
-        return derived_name(inner.expressions[0]) if inner is not None and inner.expressions else ""
+        return _derived(inner.expressions[0], text) if inner is not None and inner.expressions else ("", True)
     if isinstance(item, exp.Case):
-        return "case"
+        default = item.args.get("default")
+        name, weak = _derived(default, text) if default is not None else ("", True)
+        return (name, False) if name and not weak else ("case", True)
     if isinstance(item, exp.Boolean):
-        return "bool"
+        return "bool", True
+    if isinstance(item, exp.Interval):
+        return "interval", True
+    return _function_name(item, text), False
+
+
+def _type_name(kind: exp.Expr) -> str:
+    name = kind.sql(dialect="postgres").split("(")[0]
+    return _PG_TYPE_NAMES.get(name, name.lower()).removesuffix("[]")
+
+
+def _function_name(item: exp.Expr, text: str) -> str:
+    start, end = item.meta.get("start", 0), item.meta.get("end", -1)
+    if isinstance(item, exp.CurrentTimestamp) and end - start == 2:
+        return "now"  # the parser knows it from CURRENT_TIMESTAMP only by its length
+    if isinstance(item, exp.Trim):
+        return _PG_TRIMS.get(str(item.args.get("position") or "").upper(), "btrim")
+    if isinstance(item, exp.Func | exp.Binary):
+        written = text[start : end + 1]
+        if written.isidentifier():
+            return written.lower()
+    if isinstance(item, exp.AtTimeZone):
+        return "timezone"
     if isinstance(item, exp.Anonymous):
         return item.name.lower()
-    if isinstance(item, exp.CurrentTimestamp) and item.meta.get("end", 0) - item.meta.get("start", 0) == 2:
-        return "now"  # the parser knows it from CURRENT_TIMESTAMP only by its length
     if isinstance(item, exp.Func) and not isinstance(item, exp.Connector | exp.Binary):
         return _PG_FUNCTIONS.get(type(item)) or item.sql_name().lower()
     return ""

@@ -1,9 +1,9 @@
 """A statement in the dialect of the engine that will run it.
 
 sqlglot is loaded when the first statement needs it. Statements up to ``INLINE_CHARS`` are translated at once
-(a few milliseconds); larger ones in a helper process with a deadline, because a long list of literals keeps
-sqlglot busy for seconds and the event loop has to go on. Those over ``LONG_CHARS`` have a helper of their
-own, so that nothing of ordinary size waits behind them.
+(a few milliseconds); larger and deeper ones in a helper process with a deadline, because a long list of
+literals keeps sqlglot busy for seconds and the event loop has to go on. Those over ``LONG_CHARS`` have a
+helper of their own, and so have deep ones, so that nothing ordinary waits behind them.
 """
 
 import re
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 from queryflux.model.errors import NotSupported, SqlSyntaxError
 from queryflux.sql.helper import HelperFailed, TranspileHelper
 from queryflux.sql.lexer import blank_end
+from queryflux.sql.nesting import is_deeper
 from queryflux.sql.textcache import TextCache
 
 if TYPE_CHECKING:
     from queryflux.sql.transpile import Outcome
 
 INLINE_CHARS = 2 << 10
+INLINE_DEPTH = 10
+"""Of brackets: see ``nesting``."""
 LONG_CHARS = 64 << 10
 DEFAULT_DEADLINE_SECS = 5.0
 _FAMILIES = (
@@ -36,6 +39,15 @@ LISTEN UNLISTEN NOTIFY LOCK UNLOCK PREPARE EXECUTE DEALLOCATE
 _FORWARDED = frozenset(_FORWARDED_WORDS.split())
 _FIRST_WORD = re.compile(r"[A-Za-z]+")
 _warmed: set[tuple[str, str]] = set()
+
+
+def _helper_for(text: str, source: str) -> str:
+    """Which helper process translates it; empty: this one does."""
+    if len(text) > LONG_CHARS:
+        return "long"
+    if is_deeper(text, source, INLINE_DEPTH):
+        return "deep"
+    return "large" if len(text) > INLINE_CHARS else ""
 
 
 class TranslationMode(StrEnum):
@@ -91,7 +103,7 @@ class Translator:
         self._deadline = deadline
         self._cache: TextCache[Outcome] = TextCache(cache_bytes)
         self._new_helper = helper
-        self._helpers: dict[bool, TranspileHelper] = {}
+        self._helpers: dict[str, TranspileHelper] = {}
 
     async def translate(self, text: str, source: str, target: str) -> Translation:
         """One executable statement from dialect to dialect. What is not translated is forwarded as it is.
@@ -113,11 +125,11 @@ class Translator:
 
     async def _outcome(self, text: str, source: str, target: str) -> "Outcome":
         strict = self.mode is TranslationMode.STRICT
-        if len(text) > INLINE_CHARS:
-            is_long = len(text) > LONG_CHARS
-            helper = self._helpers.get(is_long)
+        kind = _helper_for(text, source)
+        if kind:
+            helper = self._helpers.get(kind)
             if helper is None:
-                helper = self._helpers[is_long] = self._new_helper()
+                helper = self._helpers[kind] = self._new_helper()
             return await helper.transpile(text, source, target, strict, self._deadline)
         from queryflux.sql.transpile import transpile
 

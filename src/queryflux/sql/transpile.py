@@ -10,9 +10,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
 
-from queryflux.sql.fixes import MYSQL_FAMILY, fixes_for
 from queryflux.sql.lexer import tokens
-from queryflux.sql.naming import PARAMETER_PREFIX, mysql_names
+from queryflux.sql.naming import PARAMETER_PREFIX, mysql_names, postgres_names
+from queryflux.sql.pairs import MYSQL_FAMILY, fixes_for
 
 # It would log statements of users; what it has to say is in the outcome.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
@@ -48,7 +48,7 @@ def transpile(text: str, source: str, target: str, strict: bool) -> Outcome:
         runs = explained["analyze"] or _ANALYZED.search(explained["options"] or "")
         prefix = "EXPLAIN ANALYZE " if runs else "EXPLAIN "
     start = explained.end() if explained else 0
-    body, shifts = _number_placeholders(text[start:], source)
+    body, shifts = _set_placeholders_apart(text[start:], source)
     try:
         outcome = _transpile(body, source, target, strict)
     except ParseError as error:
@@ -88,24 +88,32 @@ def _transpile(text: str, source: str, target: str, strict: bool) -> Outcome:
     has_tables = root.find(exp.Table) is not None
     if source in MYSQL_FAMILY:
         mysql_names(root, _PLACEHOLDER_NAME.sub("?", text))
+    elif source == "postgres":
+        postgres_names(root, text)
     for fix in fixes_for(source, target):
         root = fix(root)
     level = ErrorLevel.RAISE if strict else ErrorLevel.IGNORE
     return Outcome(root.sql(dialect=target, unsupported_level=level, comments=True), has_tables)
 
 
-def _number_placeholders(text: str, dialect: str) -> tuple[str, list[tuple[int, int]]]:
-    """``?`` as numbered columns, which parse everywhere and keep their order; and where lengths changed."""
-    if "?" not in text or dialect == "postgres":
+def _set_placeholders_apart(text: str, dialect: str) -> tuple[str, list[tuple[int, int]]]:
+    """``?`` as numbered columns, which parse everywhere and keep their order, and a space after ``$n``, since
+    sqlglot takes ``$1,$2`` for the beginning of a dollar quote; and where lengths changed."""
+    if "$" not in text and ("?" not in text or dialect == "postgres"):
         return text, []
     parts: list[str] = []
     shifts: list[tuple[int, int]] = []
-    length = 0
+    length = number = 0
     for kind, start, stop in tokens(text, dialect):
         part = text[start:stop]
-        if kind == "parameter" and part == "?":
-            part = f"{PARAMETER_PREFIX}{len(shifts) + 1}"
-            shifts.append((length, len(part) - 1))
+        if kind == "parameter":
+            if part == "?" and dialect != "postgres":
+                number += 1
+                part = f"{PARAMETER_PREFIX}{number}"
+            elif part[0] == "$":
+                part += " "
+            if len(part) > stop - start:
+                shifts.append((length, len(part) - (stop - start)))
         parts.append(part)
         length += len(part)
     return "".join(parts), shifts

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_bytes
-from queryflux.config.problems import ConfigProblems
+from queryflux.config.problems import ConfigProblems, Problem
 from tests.kit.pki import Authority
 from tests.rooms.config.reading import SOUND, load, only, paths, problems, warnings
 
@@ -164,7 +165,7 @@ auth: { provider: static, staticUsers: { users: { ada: { password: "$2b$cut" }, 
             text.encode(),
             {},
             lambda pattern: "missing )" if pattern == "(" else None,
-            lambda password: "a bcrypt hash is longer" if len(password) < 60 else None,
+            lambda password: "a bcrypt hash is longer" if password == "$2b$cut" else None,
         )
     assert [item.path for item in caught.value.problems] == [
         "routers[0].rules[0].regex",
@@ -365,3 +366,33 @@ def test_what_was_always_read_in_a_special_way() -> None:
     assert load("translation: { errorOnUnsupported: true }").config.translation.strict
     assert load("translation: { mode: strict, errorOnUnsupported: false }").config.translation.strict
     assert not load("").config.translation.strict
+
+
+def test_the_operators_password_is_one() -> None:
+    for text in ("password: ''", "password: '$2b$99$nonsense'"):
+        problem = only_with_passwords(f"queryflux: {{ adminApi: {{ {text} }} }}")
+        assert problem.path == "queryflux.adminApi.password"
+        assert "nonsense" not in problem.message
+    hashed = "$2b$12$" + "a" * 53
+    load_bytes(f"queryflux: {{ adminApi: {{ password: '{hashed}' }} }}".encode(), {}, None, check_password)
+
+
+def only_with_passwords(text: str) -> Problem:
+    with pytest.raises(ConfigProblems) as caught:
+        load_bytes(text.encode(), {}, None, check_password)
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_retention_without_a_store_is_told() -> None:
+    days = "queryflux: {queryHistoryRetentionDays: 7%s}\n"
+    key = "queryflux.queryHistoryRetentionDays"
+    assert key in warnings(days % "" + SOUND)
+    assert key not in warnings(days % ", persistence: {type: sqlite, path: x.db}" + SOUND)
+
+
+def test_a_process_without_a_door_is_of_use_to_workers_alone() -> None:
+    shut = "queryflux: { frontends: { trinoHttp: { enabled: false } }%s }\n" + SOUND
+    assert warnings(shut % "") == ["queryflux.frontends"]
+    serving = ", workerApi: { enabled: true, secret: 0123456789abcdef }, adminApi: { host: 127.0.0.1 }"
+    assert not warnings(shut % serving)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from queryflux.config.persistence import InMemoryPersistence
 from queryflux.config.problems import ConfigProblems, problems_json, render_problems
 from tests.rooms.config.reading import SOUND, load, only, paths, problems, warnings
 
@@ -241,10 +242,11 @@ def test_a_cluster_with_a_mistake_is_not_called_missing_as_well() -> None:
         """) == ["clusters.a.engine", "clusterGroups.h.members", "clusterGroups.h.membrs"]
 
 
-def test_snake_case_is_read_with_one_warning_a_key() -> None:
-    text = """\
-        queryflux: { external_address: "http://x", admin_api: { password_file: /dev/null } }
-        cluster_groups: { pool: { members: [], max_running_queries: 3 } }
+def test_snake_case_is_read_with_one_warning_a_key(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("sesame")
+    text = f"""\
+        queryflux: {{ external_address: "http://x", admin_api: {{ password_file: {tmp_path}/word }} }}
+        cluster_groups: {{ pool: {{ members: [], max_running_queries: 3 }} }}
         routing_fallback: pool
         """
     loaded = load(text)
@@ -254,11 +256,31 @@ def test_snake_case_is_read_with_one_warning_a_key() -> None:
         "queryflux.external_address",
         "queryflux.admin_api",
         "queryflux.adminApi.password_file",
-        "queryflux.adminApi.passwordFile",
         "cluster_groups",
         "clusterGroups.pool.max_running_queries",
         "routing_fallback",
     ]
+
+
+def test_words_in_snake_case_are_read_too() -> None:
+    text = """\
+        queryflux: { persistence: { type: in_memory } }
+        clusterGroups: { pool: { members: [], strategy: { type: least_loaded } } }
+        routingFallback: pool
+        """
+    loaded = load(text)
+    assert isinstance(loaded.config.queryflux.persistence, InMemoryPersistence)
+    assert [item for item in warnings(text) if "members" not in item] == [
+        "queryflux.persistence.type",
+        "clusterGroups.pool.strategy.type",
+    ]
+    assert problems("queryflux: { persistence: { type: in-memory } }")[0].path == "queryflux.persistence.type"
+
+
+def test_access_control_without_anybody_to_ask_is_told() -> None:
+    assert "accessControl.enabled" in warnings("accessControl: { enabled: true }")
+    assert "accessControl.enabled" not in warnings("accessControl: { enabled: false }")
+    assert "accessControl.enabled" not in warnings("accessControl: {}")
 
 
 def test_two_spellings_of_one_key_are_refused() -> None:

@@ -25,10 +25,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "clusters.*.engine": ("clusters: { c: { engine: starRocks, endpoint: 'x:1' } }", (D % "threads: 1",)),
     "clusters.*.queryAuth.type": (D % "queryAuth: { type: impersonate }", (D % "queryAuth: {}",)),
-    "clusters.*.variants.*": (D % "variants: [{ name: a }]", (D % "variants: []",)),
     "clusters.*.maxResultBufferBytes": (D % "maxResultBufferBytes: 1", (D % "maxResultBufferBytes: ~",)),
     "clusters.*.healthCheckQuery": (D % "healthCheckQuery: select 1", (D % "healthCheckQuery: ''",)),
-    "clusters.*.reconcileQuery": (D % "reconcileQuery: select 1", (D % "reconcileQuery: ''",)),
     "clusterGroups.*.strategy.type": (
         G % "strategy: { type: weighted, weights: { d: 1 } }",
         tuple(G % f"strategy: {{ type: {name} }}" for name in ("roundRobin", "leastLoaded", "failover")),
@@ -37,11 +35,6 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "clusterGroups.*.cache.enabled": (
         G % "cache: { enabled: true }",
         (G % "cache: {}", G % "cache: { enabled: false, ttlSecs: 9 }"),
-    ),
-    "routers.*.type": ("routers: [{ type: pythonScript, script: '' }]", ("routers: []",)),
-    "translation.pythonScripts.*": (
-        "translation: { pythonScripts: ['def transform(): pass'] }",
-        ("translation: { pythonScripts: [], mode: strict, errorOnUnsupported: true }",),
     ),
     "translation.schemaResolutionTimeoutMs": (
         "translation: { schemaResolutionTimeoutMs: 800 }",
@@ -85,42 +78,15 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("authorization: { openfga: ~ }",),
     ),
     "queryflux.persistence.type": (
-        Q % "persistence: { type: postgres, url: 'postgres://x/y' }",
-        (Q % "persistence: { type: inMemory }",),
-    ),
-    "queryflux.configReloadIntervalSecs": (
-        Q % "configReloadIntervalSecs: 60",
-        (Q % "configReloadIntervalSecs: 0", Q % "configReloadIntervalSecs: 30"),
-    ),
-    "queryflux.queryHistoryRetentionDays": (
-        Q % "queryHistoryRetentionDays: 90",
-        (Q % "queryHistoryRetentionDays: ~",),
-    ),
-    "queryflux.queryHistory.redaction": (
-        Q % "queryHistory: { redaction: metadata }",
-        (Q % "queryHistory: { redaction: none }",),
+        Q % "persistence: { type: redis, url: 'redis://x' }",
+        (
+            Q % "persistence: { type: inMemory }",
+            Q % "persistence: { type: sqlite, path: x.db }",
+            Q % "persistence: { type: postgres, url: 'postgres://x/y' }",
+        ),
     ),
     "queryflux.otlpEndpoint": (Q % "otlpEndpoint: 'http://x:4317'", (Q % "otlpEndpoint: ''",)),
     "queryflux.cacheBackend": (Q % "cacheBackend: {}", (Q % "cacheBackend: ~",)),
-    "queryflux.adminApi.corsAllowedOrigins.*": (
-        Q % "adminApi: { corsAllowedOrigins: ['http://x'] }",
-        (Q % "adminApi: { corsAllowedOrigins: [] }",),
-    ),
-    "queryflux.role": (Q % "role: worker", (Q % "role: standalone",)),
-    "queryflux.distributed": (Q % "distributed: true", (Q % "distributed: false",)),
-    "queryflux.workerApi.enabled": (
-        Q % "workerApi: { enabled: true, secret: x }",
-        (Q % "workerApi: { enabled: false, secret: x }",),
-    ),
-    "queryflux.workerName": (Q % "workerName: w1", (Q % "workerName: ~",)),
-    "queryflux.advertiseAddress": (Q % "advertiseAddress: x:1", (Q % "advertiseAddress: ~",)),
-    "queryflux.opsListener": (Q % "opsListener: {}", (Q % "opsListener: ~",)),
-    "queryflux.controlPlane": (
-        Q % "controlPlane: { url: 'https://x', peerBootstrap: { address: x:1 } }",
-        (Q % "controlPlane: ~",),
-    ),
-    "queryflux.coordination": (Q % "coordination: { leaseRenewSecs: 1 }", (Q % "coordination: ~",)),
-    "queryflux.historyUplink": (Q % "historyUplink: {}", (Q % "historyUplink: { enabled: false }",)),
 }
 
 
@@ -139,39 +105,12 @@ def test_a_feature_that_is_not_there_is_refused_by_name(feature: Feature) -> Non
 
 
 def test_what_is_refused_is_told_beside_other_problems() -> None:
-    found = problems("queryflux: { role: worker }\nfoo: 1\nclusters: { a: { engine: athena, regoin: x } }")
+    found = problems(
+        "queryflux: { cacheBackend: {} }\nfoo: 1\nclusters: { a: { engine: athena, regoin: x } }"
+    )
     assert [item.path for item in found] == [
-        "queryflux.role",
+        "queryflux.cacheBackend",
         "foo",
         "clusters.a.engine",
         "clusters.a.regoin",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "environ", "path", "what"),
-    [
-        (
-            "queryflux: { adminApi: { username: a, password: b } }",
-            {},
-            "queryflux.adminApi.username",
-            "operator",
-        ),
-        ("adminApi: { password: b }", {}, "queryflux.adminApi.password", "operator port"),
-        ("", {"QUERYFLUX_ADMIN_USER": "a", "QUERYFLUX_ADMIN_PASSWORD": "b"}, "", "ADMIN_USER and QUERYFLUX"),
-        ("queryflux: { instanceId: qf-0 }", {}, "queryflux.instanceId", "instance id"),
-        ("", {"QUERYFLUX_INSTANCE_ID": "qf-1"}, "", "QUERYFLUX_INSTANCE_ID"),
-    ],
-)
-def test_what_has_no_effect_yet_loads_with_one_warning(
-    text: str, environ: dict[str, str], path: str, what: str
-) -> None:
-    loaded = load(text, environ)
-    (warning,) = [item for item in loaded.warnings if "no effect yet" in item.message]
-    assert warning.path == path
-    assert what in warning.message
-
-
-def test_nothing_is_said_of_what_is_not_set() -> None:
-    found = load("queryflux: { adminApi: { port: 1 } }", {"QUERYFLUX_ADMIN_USER": ""}).warnings
-    assert not [item for item in found if "no effect" in item.message]

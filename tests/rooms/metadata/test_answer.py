@@ -113,6 +113,8 @@ async def test_parameters_are_bound_and_typed() -> None:
     assert sorted(await client.values(sql, "orders", [1247], 0)) == ["orders", "pg_type"]
     described = await client.describe(sql)
     assert described.parameter_types == ("text", "int8[]", "int2")
+    close = await client.describe("select relname from pg_class where relname in ($1,$2)")
+    assert close.parameter_types == ("text", "text")
     arrays = await client.describe("select 1 from pg_type where typname = any($1) and oid = any ($2)")
     assert arrays.parameter_types == ("text[]", "oid[]")
     assert described.schema == pa.schema([("relname", pa.string())])

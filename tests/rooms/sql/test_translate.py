@@ -1,11 +1,17 @@
 """Translation: only when needed, remembered within bytes, and by the policy when it fails."""
 
 import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from queryflux.model.errors import NotSupported, SqlSyntaxError
-from queryflux.sql.helper import HelperFailed, TranspileHelper
+from queryflux.sql.helper import COMMAND, HelperFailed, TranspileHelper
+from queryflux.sql.nesting import is_deeper
 from queryflux.sql.translate import (
     INLINE_CHARS,
     LONG_CHARS,
@@ -60,6 +66,7 @@ async def test_statuses() -> None:
         ("select a b c d", "trino", 11),
         ("explain select a b c d", "trino", 19),
         ("select ?, a b c d", "trino", 14),
+        ("select $1,$2,a b c d", "postgres", 17),
     ],
 )
 async def test_what_does_not_parse(text: str, dialect: str, position: int) -> None:
@@ -139,7 +146,7 @@ async def test_large_statements_go_to_the_helper() -> None:
         done = await translator.translate(BIG, "postgres", "trino")
         assert done.status is TranslationStatus.FALLBACK
         assert done.sql.startswith("SELECT * FROM t WHERE a IN (0, 1")
-        helper = translator._helpers[False]
+        helper = translator._helpers["large"]
         assert helper._process is not None
         await translator.translate(BIG, "postgres", "duckdb")
         assert helper._process.returncode is None
@@ -148,12 +155,42 @@ async def test_large_statements_go_to_the_helper() -> None:
     await translator.close()
 
 
+async def test_what_is_nested_deeply_keeps_the_loop_no_longer_than_the_helper() -> None:
+    nested = f"select {'f(array[' * 40}1{'])' * 40}"
+    translator = Translator(deadline=0.5)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    neighbour = asyncio.create_task(others())
+    try:
+        done = await translator.translate(nested, "postgres", "duckdb")
+    finally:
+        neighbour.cancel()
+        await translator.close()
+    assert (done.sql, done.reason) == (nested, TranslationReason.TRANSPILE_ERROR)
+    assert turns > 5
+
+
+@pytest.mark.parametrize("dialect", ["", "postgres", "mysql", "trino", "duckdb"])
+def test_how_deep_a_statement_is(dialect: str) -> None:
+    assert not is_deeper("select f(a[1], {'x': (2)}), (3)", dialect, 3)
+    assert is_deeper("select f(a[1], {'x': (2)}), (3)", dialect, 2)
+    assert not is_deeper("select (1), (2), (3), '(((((' -- ((((", dialect, 1)
+    assert is_deeper(f"select '{')' * 80}', {'f(array[' * 20}", dialect, 30)
+    assert is_deeper("f(')]', array[" * 20, dialect, 30)
+
+
 async def test_very_long_statements_have_a_helper_of_their_own() -> None:
     translator = Translator()
     try:
         done = await translator.translate(f"select '{'x' * LONG_CHARS}' as x", "postgres", "trino")
         assert done.status is TranslationStatus.YES
-        assert set(translator._helpers) == {True}
+        assert set(translator._helpers) == {"long"}
     finally:
         await translator.close()
 
@@ -199,3 +236,36 @@ async def test_a_cancelled_wait_does_not_mix_up_answers() -> None:
     outcome = await helper.transpile("select 2 as x", "postgres", "trino", False, 60)
     assert outcome.sql == "SELECT 2 AS x"
     await helper.close()
+
+
+async def test_the_helper_ends_though_nobody_is_left_to_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queryflux.sql.helper.GRACE_SECS", 0.3)
+    huge = BIG.replace("3999", ", ".join(map(str, range(300_000))))
+    helper = TranspileHelper()
+    asking = asyncio.create_task(helper.transpile(huge, "postgres", "trino", False, 0.5))
+    await asyncio.sleep(0.1)
+    process = helper._process
+    assert process is not None
+    monkeypatch.setattr(helper, "_kill", _nothing)
+    with pytest.raises(HelperFailed):
+        await asking
+    async with asyncio.timeout(5):
+        assert await process.wait() == -signal.SIGALRM
+
+
+async def _nothing() -> None:
+    pass
+
+
+def test_the_helper_closes_what_its_parent_leaves_open() -> None:
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen([sys.executable, *COMMAND], stdin=-1, stdout=-1, pass_fds=(write_end,))
+    os.close(write_end)
+    try:
+        assert select.select([read_end], [], [], 5)[0]
+        assert os.read(read_end, 1) == b""  # it lives, and has closed its copy
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(read_end)
