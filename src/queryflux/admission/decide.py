@@ -24,10 +24,14 @@ class Candidate(Protocol):
     def running(self) -> int:
         """Slots taken."""
 
+    @property
+    def full_at(self) -> int:
+        """The highest limit at which the fleet had no place lately; -1 when it was not asked or had one."""
+
 
 def has_room(member: Candidate, limit: int | None) -> bool:
     """Whether one more query fits; no limit always fits."""
-    return member.usable and (limit is None or member.running < limit)
+    return member.usable and (limit is None or member.running < limit > member.full_at)
 
 
 Chooser = Callable[[Sequence[Candidate], int], int]

@@ -27,7 +27,16 @@ class Member:
     down: str = ""
     """Why it cannot be reached; empty while it can."""
     running: int = 0
+    full_at: int = -1
+    """The highest limit at which the fleet's count left no place, until there may be one again."""
+    unanswered: str = ""
+    """Why the fleet's count could not be asked; empty while it can."""
     groups: "list[Group]" = field(default_factory=list)
+    configured: tuple[int | None, bool] = field(init=False)
+    """``limit`` and ``enabled`` as the configuration has them; an operator may have set others."""
+
+    def __post_init__(self) -> None:
+        self.configured = (self.limit, self.enabled)
 
     @property
     def usable(self) -> bool:
@@ -46,6 +55,10 @@ class Group:
     strategy: Strategy = Strategy.ROUND_ROBIN
     waiters: "deque[Ticket]" = field(default_factory=deque)
     turn: int = 0
+    heir: "Group | None" = None
+    """The group of a later configuration that took its waiters over."""
+    ended: QueryFluxError | None = None
+    """Why it has no heir."""
 
     def limit_of(self, member: Member) -> int | None:
         """The cap in force for a member: its own, else the group's; None is no cap."""
@@ -53,7 +66,8 @@ class Group:
 
 
 class Slot:
-    """The right to run one query on a member. Must be released; releasing twice is harmless."""
+    """The right to run one query on a member: had by being made, given back by ``release``, and counted
+    nowhere else. Must be released; releasing twice is harmless."""
 
     __slots__ = ("_admission", "group", "member")
 
@@ -61,22 +75,48 @@ class Slot:
         self._admission: Admission | None = admission
         self.group = group
         self.member = member
+        group.turn += 1
+        member.running += 1
+
+    @property
+    def congested(self) -> bool:
+        """Whether giving it back has to be waited for now."""
+        return False
+
+    @property
+    def unsettled(self) -> "asyncio.Task[None] | None":
+        """What is left to wait for once it was given back."""
+        return None
 
     def release(self) -> None:
         """Give it back; the first waiter that fits goes on."""
-        if self._admission is not None:
-            admission, self._admission = self._admission, None
-            admission.released(self.member)
+        admission = self._admission
+        if admission is None:
+            return
+        self._admission = None
+        member = self.member
+        member.running -= 1
+        for group in member.groups:
+            if group.waiters:
+                admission.wake(member)
+                return
+
+    def hand_over(self) -> None:
+        """Give it back here; its query goes on in another process."""
+        self.release()
 
 
 class Ticket:
     """A query's place: it has a ``slot`` at once, or waits for one."""
 
-    __slots__ = ("_admission", "_future", "_timer", "arrival", "excluded", "group", "slot")
+    __slots__ = ("_admission", "_future", "_timer", "arrival", "excluded", "group", "query_id", "slot")
 
-    def __init__(self, admission: "Admission", group: Group, excluded: Collection[str]) -> None:
+    def __init__(
+        self, admission: "Admission", group: Group, excluded: Collection[str], query_id: str
+    ) -> None:
         self._admission = admission
         self.excluded = excluded
+        self.query_id = query_id
         self._future: asyncio.Future[Slot] | None = None
         self._timer: Timer | None = None
         self.arrival = 0
@@ -90,6 +130,11 @@ class Ticket:
     def queue(self, future: "asyncio.Future[Slot]", timer: Timer, arrival: int) -> None:
         """Begin to wait."""
         self._future, self._timer, self.arrival = future, timer, arrival
+
+    @property
+    def gone(self) -> bool:
+        """It waited, and was refused or given up."""
+        return self._future is not None and self._future.done() and self.slot is None
 
     def grant(self, slot: Slot) -> None:
         """A slot has come: its waiter goes on."""
@@ -136,79 +181,101 @@ class Admission:
         self._clock = clock
         self._arrivals = 0
 
-    def enter(self, group: Group, excluded: Collection[str] = ()) -> Ticket:
+    def enter(self, group: Group, excluded: Collection[str] = (), query_id: str = "") -> Ticket:
         """Take a slot, or a place in the queue. ``excluded`` names members that were just found unreachable.
 
         Raises NoCapacity (every usable member has limit 0), Unavailable (no member can run anything now),
         QueueFull.
         """
-        ticket = Ticket(self, group, excluded)
-        if not group.waiters and (member := ticket.fits()) is not None:
-            self._take(ticket, member)
-            return ticket
-        if error := hopeless(group, excluded):
+        ticket = Ticket(self, group, excluded, query_id)
+        ticket.slot = self.take(group, excluded)
+        if ticket.slot is None:
+            self.wait_in(group, ticket)
+        return ticket
+
+    def wait_in(self, group: Group, ticket: Ticket) -> None:
+        """A place at the end of the queue. Raises as ``enter``."""
+        if error := hopeless(group, ticket.excluded):
             raise error
-        if group.max_queued is not None and len(group.waiters) >= group.max_queued:
-            raise QueueFull(
-                f"group {group.name!r} has {len(group.waiters)} queries waiting: its maxQueuedQueries",
-                hint="retry later, or raise maxQueuedQueries or maxRunningQueries of the group",
-            )
+        if error := queue_full(group, len(group.waiters)):
+            raise error
+        self.begin_waiting(ticket)
+        group.waiters.append(ticket)
+
+    def begin_waiting(self, ticket: Ticket) -> None:
+        """It has no slot yet; its time begins to run."""
         self._arrivals += 1
         future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
-        ticket.queue(future, self._clock.call_later(group.wait_secs, _expiry(ticket)), self._arrivals)
-        group.waiters.append(ticket)
-        return ticket
+        timer = self._clock.call_later(ticket.group.wait_secs, _expiry(ticket))
+        ticket.queue(future, timer, self._arrivals)
+
+    def take(self, group: Group, excluded: Collection[str] = ()) -> Slot | None:
+        """A slot at once; None where a query has to wait or is refused, as ``enter`` then says."""
+        if group.waiters:
+            return None
+        members = group.members
+        if len(members) == 1 and not excluded:  # as most groups are: ``pick``, in short
+            member = members[0]
+            limit = member.limit if member.limit is not None else group.limit
+            if member.down or not member.enabled or (limit is not None and member.running >= limit):
+                return None
+            return Slot(self, group, member)
+        choice = self.pick(group, excluded)
+        return Slot(self, group, choice) if choice is not None else None
+
+    def adopt(self, group: Group, member: Member, query_id: str) -> Slot:
+        """The slot of a query that runs already, begun by another process; it is counted, and never
+        refused."""
+        return Slot(self, group, member)
 
     def pick(self, group: Group, excluded: Collection[str]) -> Member | None:
         """The member that the group's strategy gives among those with room."""
-        members = group.members
-        if len(members) == 1 and not excluded:  # as most groups are
-            member = members[0]
+        if len(group.members) == 1 and not excluded:
+            member = group.members[0]
             return member if has_room(member, group.limit_of(member)) else None
         eligible = [
             member
-            for member in members
+            for member in group.members
             if has_room(member, group.limit_of(member)) and member.name not in excluded
         ]
         if not eligible:
             return None
         return eligible[CHOOSERS[group.strategy](eligible, group.turn)]
 
-    def _take(self, ticket: Ticket, member: Member) -> None:
-        member.running += 1
-        ticket.group.turn += 1
-        ticket.grant(Slot(self, ticket.group, member))
-
-    def released(self, member: Member) -> None:
-        """A slot of ``member`` is free again."""
-        member.running -= 1
-        for group in member.groups:
-            if group.waiters:
-                self.wake(member)
-                return
-
     def wake(self, member: Member) -> None:
         """Room may have appeared on ``member``: serve whoever has waited longest among its groups."""
         while fronts := [ticket for group in member.groups if group.waiters and (ticket := front(group))]:
-            ticket = min(fronts, key=lambda waiter: waiter.arrival)
+            ticket = min(fronts, key=_arrival) if len(fronts) > 1 else fronts[0]
             choice = ticket.fits()
             assert choice is not None
             ticket.group.waiters.remove(ticket)
-            self._take(ticket, choice)
+            self.serve(ticket, choice)
+
+    def serve(self, ticket: Ticket, member: Member) -> None:
+        """It is its turn, and there is room."""
+        ticket.grant(Slot(self, ticket.group, member))
 
     def mark_down(self, member: Member, reason: str) -> None:
         """``member`` cannot be reached: no new query goes there, and groups left without any member refuse
         their waiters instead of letting them wait for nothing."""
         member.down = reason
-        for group in member.groups:
-            if (error := hopeless(group, ())) is not None:
-                while group.waiters:
-                    group.waiters.popleft().refuse(error)
+        self._refuse_hopeless(member)
 
     def mark_up(self, member: Member) -> None:
         """``member`` answers again."""
         member.down = ""
         self.wake(member)
+
+    def changed(self, member: Member) -> None:
+        """``member`` has another limit now, or was enabled or disabled."""
+        self._refuse_hopeless(member)
+        self.wake(member)
+
+    def _refuse_hopeless(self, member: Member) -> None:
+        for group in member.groups:
+            if (error := hopeless(group, ())) is not None:
+                while group.waiters:
+                    group.waiters.popleft().refuse(error)
 
     def left(self, ticket: Ticket) -> None:
         """A waiter has gone."""
@@ -216,6 +283,10 @@ class Admission:
             ticket.group.waiters.remove(ticket)
             for member in ticket.group.members:
                 self.wake(member)
+
+
+def _arrival(ticket: Ticket) -> int:
+    return ticket.arrival
 
 
 def front(group: Group) -> Ticket | None:
@@ -246,22 +317,37 @@ def hopeless(group: Group, excluded: Collection[str]) -> QueryFluxError | None:
     return None
 
 
+def queue_full(group: Group, waiting: int) -> QueueFull | None:
+    """Why one more may not wait in ``group`` beside so many, or None."""
+    if group.max_queued is None or waiting < group.max_queued:
+        return None
+    return QueueFull(
+        f"group {group.name!r} has {waiting} queries waiting: its maxQueuedQueries{_unanswered(group)}",
+        hint="retry later, or raise maxQueuedQueries or maxRunningQueries of the group",
+    )
+
+
 def _why_not(member: Member) -> str:
     if not member.enabled:
         return "disabled"
     return member.down or "just found unreachable"
 
 
+def _unanswered(group: Group) -> str:
+    """Why the fleet could not be asked, as the end of a sentence; empty while it can be."""
+    reasons = dict.fromkeys(member.unanswered for member in group.members if member.unanswered)
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
 def _expiry(ticket: Ticket) -> Callable[[], None]:
     def expire() -> None:
         group = ticket.group
-        if ticket in group.waiters:
-            group.waiters.remove(ticket)
-        ticket.refuse(
-            CapacityTimeout(
-                f"waited {group.wait_secs:g} s for room in group {group.name!r}",
-                hint="retry later, or raise maxRunningQueries or capacityWaitTimeoutSecs of the group",
-            )
-        )
+        unanswered = _unanswered(group)
+        hint = "retry later, or raise maxRunningQueries or capacityWaitTimeoutSecs of the group"
+        if unanswered:
+            hint = "retry later; no limit is the cause: the operator finds more in the log"
+        said = f"waited {group.wait_secs:g} s for room in group {group.name!r}{unanswered}"
+        ticket.refuse(CapacityTimeout(said, hint=hint))
+        ticket.leave()
 
     return expire

@@ -1,0 +1,2 @@
+"""What QueryFlux keeps about itself: configuration, leases, records. The only room that speaks SQL about
+us."""

@@ -1,0 +1,1 @@
+"""The PostgreSQL stores: pools, migrations, statements."""

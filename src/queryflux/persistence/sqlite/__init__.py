@@ -1,0 +1,1 @@
+"""SQLite: configuration and history of one process, in one file."""
