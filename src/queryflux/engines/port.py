@@ -7,17 +7,18 @@ has gone. One connection runs one statement at a time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import MappingProxyType
 
 from msgspec import Struct
 
+from queryflux.model.errors import NotSupported
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Parameter, Session
-from queryflux.results.answer import Answer, Shape
+from queryflux.results.answer import Answer, Frames, Shape
 
 NO_TAGS: Mapping[str, str | None] = MappingProxyType({})
 
@@ -33,6 +34,10 @@ class Capability(StrEnum):
     WRITES = "writes"
     CANCEL = "cancel"
     DESCRIBE = "describe"
+    RESUME = "resume"
+    """Results are kept at the engine under addresses of its own: another process may go on with one."""
+    CATALOGS = "catalogs"
+    """Its schemas are those of many catalogs: a client that names none means any of them."""
 
 
 class TransactionStatus(Enum):
@@ -43,8 +48,7 @@ class TransactionStatus(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSpec:
+class ConnectionSpec(Struct, frozen=True, gc=False):
     """On whose behalf a connection is made, and its first session."""
 
     identity: VerifiedIdentity
@@ -86,6 +90,14 @@ class ColumnRef:
     position: int
 
 
+class AskedFrames(Frames):
+    """The answer to what an engine was asked without being waited for (``EngineConnection.ask``)."""
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Wait until it has begun, as ``execute`` does. Raises the same."""
+
+
 class EngineConnection(ABC):
     """One client's way to the engine. Holds a real connection only while a statement, a transaction or
     session state needs one."""
@@ -95,15 +107,33 @@ class EngineConnection(ABC):
     def transaction(self) -> TransactionStatus:
         """Where the transaction stands now."""
 
+    @property
+    def running_id(self) -> str | None:
+        """The engine's own id of the statement that runs now; None while none does, the engine has not said
+        it, or has no such ids."""
+        return None
+
     @abstractmethod
     async def execute(self, request: EngineRequest) -> Answer:
         """Start a statement. Raises EngineError, EngineUnavailable (nothing was started),
         EngineConnectionLost, QueryCancelled (``cancel`` came first). Cancelling the awaiting task stops the
         engine's work too."""
 
+    def ask(self, native: object, answered: Callable[[], object]) -> AskedFrames | None:
+        """Start a statement that its door has handed over in a form of its own, if that can be done at once;
+        None: nothing was done, ``execute`` does it. ``answered`` is called later, once, and must not raise:
+        when the answer is ``complete``, and ``native`` has it, or as soon as only ``begin`` goes on."""
+        return None
+
     @abstractmethod
     async def describe(self, request: EngineRequest) -> Shape:
         """Parameter types and result columns, without running it. Raises as ``execute``; NotSupported."""
+
+    def resume(self, request: EngineRequest, uri: str, had: int) -> Answer:
+        """Go on with a statement that another process has begun (Capability.RESUME): what the engine keeps
+        at ``uri``, of which the client has had ``had`` parts already. Nothing is asked of the engine yet.
+        Raises NotSupported, EngineUnavailable."""
+        raise NotSupported(f"nobody can go on with query {request.query_id} on this engine")
 
     @abstractmethod
     async def cancel(self) -> None:
@@ -117,6 +147,11 @@ class EngineConnection(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Cancel what runs, roll back what is open, give the real connection back. May be called twice."""
+
+    def leave(self) -> bool:
+        """``close`` for a connection that holds nothing, without waiting: True when it is closed now. False:
+        it may hold something, and has to be closed by ``close``."""
+        return False
 
 
 class Engine(ABC):
@@ -147,6 +182,11 @@ class Engine(ABC):
     @abstractmethod
     async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
         """Columns of every table, or of those that match, ordered by table and position."""
+
+    async def count_running(self, query: str | None = None) -> int | None:
+        """How many queries the engine itself says it runs; ``query`` is SQL of the operator's own that counts
+        them. None: it cannot tell. Raises EngineUnavailable, EngineError, EngineConnectionLost."""
+        return None
 
     async def schemas(self) -> list[tuple[str, str]] | None:
         """Catalogs and schemas, also those without tables; None when this engine cannot list them."""

@@ -6,7 +6,9 @@ REFUSALS of those are spoken to at a time, so that a flood costs a closed socket
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -17,6 +19,7 @@ from queryflux.model.errors import ConfigError, QueryFluxError
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.metrics import Metrics
 from queryflux.runtime.tasks import TaskGroup
+from queryflux.runtime.turns import Acceptor, Shared
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +51,12 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         implicit_tls: bool = False,
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        shared: Shared | None = None,
     ) -> None:
         """``name`` is the protocol's label in metrics and logs. ``implicit_tls``: TLS, where there is a
-        context, begins with the first byte (HTTPS) and not when the protocol says so."""
+        context, begins with the first byte (HTTPS) and not when the protocol says so. ``shared``: sockets
+        that were bound already, and that others accept on too; ``maxConnections`` is then for all together.
+        """
         self.name = name
         self.tls = tls
         self._implicit_tls = tls if implicit_tls else None
@@ -62,14 +68,24 @@ class Listener:
         self._tasks = TaskGroup(name)
         self._refusals = TaskGroup(f"{name}/refused")
         self._leaving: set[ByteStream] = set()
+        self._shared = shared
         self._server: asyncio.Server | None = None
+        self._acceptors: list[Acceptor] = []
+        self._accepting = False
         self._open = metrics.gauge("queryflux_connections", protocol=name)
         self._accepted = metrics.counter("queryflux_connections_accepted_total", protocol=name)
         self._refused = metrics.counter("queryflux_connections_refused_total", protocol=name)
         self._port = 0
 
     async def start(self) -> None:
-        """Bind and accept. Raises ConfigError when the address cannot be had."""
+        """Bind, unless that was done, and accept. Raises ConfigError when the address cannot be had."""
+        self._accepting = True
+        shared = self._shared
+        if shared is not None:
+            shared.tally.write(0)
+            self._acceptors = [Acceptor(shared, listening, self._connected) for listening in shared.sockets]
+            self._port = int(shared.sockets[0].getsockname()[1])
+            return
         host, port = self._config.host, self._config.port
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -79,11 +95,7 @@ class Listener:
                 backlog=BACKLOG,
             )
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise ConfigError(
-                f"the {self.name} listener cannot bind {host}:{port}: {reason}",
-                hint="stop what holds the port, or set another one for this listener",
-            ) from error
+            raise _not_bound(self.name, self._config, error) from error
         for listening in self._server.sockets:
             _keep_alive(listening)
         self._port = int(self._server.sockets[0].getsockname()[1])
@@ -103,9 +115,9 @@ class Listener:
         return asyncio.timeout(self.handshake_seconds)
 
     def _connected(self, stream: ByteStream) -> None:
-        if self._server is None:
+        if not self._accepting:
             stream.abort()
-        elif self._limit and len(self._tasks) >= self._limit:
+        elif self._limit and self._connections_of_all() >= self._limit:
             self._refused.inc()
             if len(self._refusals) >= REFUSALS:
                 stream.abort()
@@ -113,7 +125,15 @@ class Listener:
                 self._refusals.spawn("connection", self._turn_away(stream))
         else:
             self._accepted.inc()
-            self._tasks.spawn("connection", self._serve(stream))
+            self._tasks.spawn("connection", self._serve(stream)).add_done_callback(self._count)
+            self._count()
+
+    def _connections_of_all(self) -> int:
+        return self._shared.tally.total() if self._shared is not None else len(self._tasks)
+
+    def _count(self, _: object = None) -> None:
+        if self._shared is not None and self._accepting:
+            self._shared.tally.write(len(self._tasks))
 
     async def _serve(self, stream: ByteStream) -> None:
         self._open.inc()
@@ -162,9 +182,18 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Take no further connections; those that are open go on."""
+        if not self._accepting:
+            return
+        self._accepting = False
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._shared is not None:
+            self._shared.tally.write(None)
+            for acceptor in self._acceptors:
+                acceptor.close()
+            for listening in self._shared.sockets:
+                listening.close()
 
     async def close(self, grace: float = 0) -> None:
         """Stop accepting, give open connections ``grace`` seconds to end by themselves and to fetch what was
@@ -179,6 +208,64 @@ class Listener:
             log.debug("%s: %d connections are cut", self.name, len(self._tasks))
         await self._refusals.close()
         await self._tasks.close()
+
+
+def bind(name: str, config: ListenerConfig) -> list[socket.socket]:
+    """Sockets that listen on an address, for the processes that will accept on them. Of several addresses of
+    a name those that this machine does not have are left out. Raises ConfigError."""
+    made: list[socket.socket] = []
+    missing: OSError | None = None
+    port = config.port
+    try:
+        for family, _, _, _, address in _places(config.host or None, port):
+            try:
+                # Where any port would do all of them take the same.
+                listening = _listening(family, (address[0], port or address[1], *address[2:]))
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                missing = error
+                log.info("%s: this machine has no address %s", name, address[0])
+                continue
+            made.append(listening)
+            port = listening.getsockname()[1]
+        if missing is not None and not made:
+            raise missing
+    except OSError as error:
+        for listening in made:
+            listening.close()
+        raise _not_bound(name, config, error) from error
+    return made
+
+
+def _listening(family: int, address: tuple[str | int, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        _keep_alive(listening)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _places(host: str | None, port: int) -> list[tuple[int, int, int, str, tuple[str | int, ...]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(found))  # type: ignore[arg-type]
+
+
+def _not_bound(name: str, config: ListenerConfig, error: OSError) -> ConfigError:
+    number = error.errno or 0  # the loop's own words name the address once more; a name's errors are below 0
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+    return ConfigError(
+        f"the {name} listener cannot bind {config.host}:{config.port}: {reason}",
+        hint=f"stop what holds the port, or set queryflux.frontends.{name[:1].lower()}{name[1:]}.port",
+    )
 
 
 def _keep_alive(listening: socket.socket) -> None:

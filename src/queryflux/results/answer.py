@@ -5,7 +5,9 @@ pyarrow is imported for types alone: a process that only relays frames never loa
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from msgspec import Struct
 
 from queryflux.model.protocol import ClientProtocol
 
@@ -13,8 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(slots=True)
-class EngineStats:
+class EngineStats(Struct):
     """What the engine says of its own work; every figure is optional."""
 
     backend_query_id: str | None = None
@@ -31,6 +32,7 @@ class EngineStats:
 class Batches(ABC):
     """A stream of Arrow record batches. ``schema`` is known before the first batch."""
 
+    batches: ClassVar[Literal[True]] = True
     schema: "pa.Schema"
     stats: EngineStats
 
@@ -50,14 +52,27 @@ class Frames(ABC):
     An error that the engine reports is among the frames, and also noted in ``failure`` for the record.
     """
 
+    batches: ClassVar[Literal[False]] = False
     protocol: ClientProtocol
     stats: EngineStats
     rows: int | None = None
     failure: Exception | None = None
+    complete = False
+    """Every frame was handed out and nothing is left at the engine: ``next`` would give None at once, and
+    ``close`` has nothing to do. A stopped answer is never complete."""
 
     @abstractmethod
     async def next(self) -> object | None:
         """The next frame, or None at the end. Raises EngineConnectionLost, QueryEnded."""
+
+    def take(self) -> object | None:
+        """The next frame if it is here already; None says nothing: ``next`` then tells."""
+        return None
+
+    def detach(self) -> bool:
+        """Let go of it without a word to the engine, which keeps it for whoever goes on with it. False: it
+        does not, and what is left is stopped by ``close``."""
+        return False
 
     @abstractmethod
     async def close(self) -> None:
@@ -69,6 +84,7 @@ class Done:
     """No result set: ``tag`` is the kind of statement (``INSERT``, ``CREATE TABLE``, ``BEGIN``), ``rows`` the
     number of affected rows where there is one."""
 
+    batches: ClassVar[None] = None
     tag: str
     rows: int | None = None
     stats: EngineStats = field(default_factory=EngineStats)

@@ -24,8 +24,10 @@ from queryflux.wire.http1_encode import (
     encode_response,
     gunzip,
     gzip,
+    unpack,
 )
 from queryflux.wire.http1_heads import Memo, request_head, response_head
+from queryflux.wire.http1_messages import Request, Response
 
 __all__ = [
     "CONTINUE",
@@ -45,6 +47,7 @@ __all__ = [
     "encode_response",
     "gunzip",
     "gzip",
+    "unpack",
 ]
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -58,53 +61,6 @@ x-trino-client-capabilities x-trino-transaction-id x-trino-prepared-statement x-
 x-trino-role x-trino-original-user x-forwarded-proto x-forwarded-host x-forwarded-port x-forwarded-for
 """
 _NAMES = {spelling: name for name in _COMMON.split() for spelling in (name.encode(), name.title().encode())}
-
-
-class Request:
-    """One request. Names in ``headers`` are lower case; repeated ones are joined with a comma. They are not
-    to be changed: requests of a connection may share them. Content-Length is in ``length`` instead.
-
-    It is handed out as soon as its head is known: ``body`` counts only once ``complete`` is set.
-    """
-
-    __slots__ = (
-        "body",
-        "complete",
-        "expects_continue",
-        "headers",
-        "keep_alive",
-        "length",
-        "method",
-        "target",
-    )
-
-    def __init__(
-        self, method: str, target: str, headers: dict[str, str], length: int | None, keep_alive: bool
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.headers = headers
-        self.length = length
-        self.keep_alive = keep_alive
-        self.expects_continue = False
-        self.body = b""
-        self.complete = False
-
-
-class Response:
-    """One response. ``pairs`` are the headers as they came, names in lower case, repeats kept apart; in
-    ``headers`` repeats are joined with a comma. Content-Length is left out. Neither is to be changed."""
-
-    __slots__ = ("body", "headers", "keep_alive", "pairs", "status")
-
-    def __init__(
-        self, status: int, pairs: list[tuple[str, str]], headers: dict[str, str], keep_alive: bool
-    ) -> None:
-        self.status = status
-        self.pairs = pairs
-        self.headers = headers
-        self.keep_alive = keep_alive
-        self.body = b""
 
 
 class _Collector:
@@ -253,6 +209,15 @@ class RequestParser(_Collector):
         if data:
             self._run(self._parser, data)
 
+    def again(self, data: bytes, headers: dict[str, str]) -> bytes | None:
+        """The body, if ``data`` is one whole request with the head of an earlier one, whose headers are
+        ``headers``, and nothing else is under way: it then needs no ``feed``. None: feed it."""
+        memo = self._memo
+        if memo is None or memo.found[2] is not headers or not (self._plain and self._in_head):
+            return None
+        body = memo.body(data)
+        return body if body is not None and len(body) <= self._max_body else None
+
     def _take_plain(self, data: bytes) -> bytes:
         """A message that can be read here; gives what follows it, or all of it for llhttp."""
         known = self._memo.match(data) if self._memo is not None else None
@@ -354,6 +319,20 @@ class ResponseParser(_Collector):
         if not self._needed and not self._in_head:
             self.on_message_complete()
         return self._deliver()
+
+    def again(self, data: bytes, pairs: list[tuple[str, str]] | None) -> bytes | None:
+        """The body, if ``data`` is the whole response that is expected and has the head of an earlier one,
+        whose headers are ``pairs``: it then needs no ``feed``. None: feed it."""
+        memo = self._memo
+        if memo is None or memo.found[1] is not pairs or self._needed or not self._plain:
+            return None
+        if self._method in ("", "HEAD"):
+            return None
+        body = memo.body(data)
+        if body is None or len(body) > self._max_body:
+            return None
+        self._method = ""
+        return body
 
     def _take_plain(self, data: bytes) -> bytes:
         """A response that can be read here; gives what follows its head, or all of it for llhttp."""

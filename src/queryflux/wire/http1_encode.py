@@ -117,3 +117,13 @@ def gunzip(body: bytes, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise HttpViolation(f"the gzip body is broken: {error}") from None
     return data
+
+
+def unpack(body: bytes, coding: str | None, max_bytes: int) -> bytes:
+    """A body without its coding, of which only gzip was asked for. Raises HttpViolation as ``gunzip`` does,
+    and for others."""
+    if coding is None or (name := coding.strip().lower()) == "identity":
+        return body
+    if name not in {"gzip", "x-gzip"}:
+        raise HttpViolation(f"the answer is packed as {name!r}, which was not asked for")
+    return gunzip(body, max_bytes)

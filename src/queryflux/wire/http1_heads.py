@@ -61,7 +61,7 @@ def _pairs(lines: list[bytes]) -> Pairs | None:
 class Memo(Generic[T]):
     """A head with its empty line, the digits of its Content-Length cut out, and what was found in it."""
 
-    __slots__ = ("_after", "_before", "found")
+    __slots__ = ("_after", "_before", "_last", "_last_length", "found")
 
     def __init__(self, head: bytes, found: T) -> None:
         """``head`` has passed ``request_head`` or ``response_head``, and tells a length."""
@@ -69,7 +69,9 @@ class Memo(Generic[T]):
         while head[start : start + 1] in (b" ", b"\t"):
             start += 1
         self._before = head[:start]
-        self._after = head[head.index(b"\r\n", start) :]
+        stop = head.index(b"\r\n", start)
+        self._after = head[stop:]
+        self._last, self._last_length = head[:-4], int(head[start:stop])
         self.found = found
 
     def match(self, data: bytes) -> tuple[int, int] | None:
@@ -83,6 +85,16 @@ class Memo(Generic[T]):
         if stop < 0 or not digits.isdigit() or not data.startswith(self._after, stop):
             return None
         return stop + len(self._after), int(digits)
+
+    def body(self, data: bytes) -> bytes | None:
+        """The body, if ``data`` is one whole message with the same head and nothing behind it."""
+        head, found, body = data.partition(b"\r\n\r\n")
+        if head != self._last or not found:
+            known = self.match(data)
+            if known is None:
+                return None
+            self._last, self._last_length = head, known[1]
+        return body if len(body) == self._last_length else None
 
 
 def request_head(head: bytes) -> tuple[str, str, dict[str, str], int | None] | None:

@@ -145,7 +145,7 @@ async def test_describe(asking: Asking) -> None:
         return await asking.connection.describe(asking.request(sql))
 
     described = await shape("SELECT a + $1 AS r, c, $2::DATE AS d, u FROM t WHERE a = $1 AND b = $3")
-    assert described.parameter_types == ("bigint", "", "text")
+    assert described.parameter_types == ("bigint", "date", "text")
     assert described.schema.names == ["r", "c", "d", "u"]
     assert described.schema.types == [pa.int64(), pa.decimal128(9, 2), pa.date32(), pa.uuid()]
     assert (await shape("SELECT $1")).schema.types == [pa.string()]

@@ -65,7 +65,7 @@ def test_names_are_unique_and_stable(tmp_path: Path) -> None:
         (tmp_path / name).write_text("a\n")
     parquet(tmp_path / "t" / "x.parquet")
     (tmp_path / "empty").mkdir()
-    tables = named(scan(tmp_path))
+    tables = named(scan(tmp_path).sources)
     assert {name: source.format for name, source in tables.items()} == {
         "T": "parquet",
         "t_csv": "csv",
@@ -147,6 +147,14 @@ async def test_metadata(tmp_path: Path, engine: DuckDbEngine) -> None:
     ]
     assert await engine.columns("main", "u") == []
     assert await Asking(engine).rows("SHOW TABLES") == [("t",)]
+
+
+async def test_a_folder_without_tables_is_said(
+    tmp_path: Path, engine: DuckDbEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "notes.txt").write_text("a")
+    assert await engine.tables() == []
+    assert "has no .parquet, .csv or .json file yet" in caplog.text
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

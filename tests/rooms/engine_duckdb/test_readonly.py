@@ -235,6 +235,14 @@ async def test_several_statements_in_one_text_are_refused(engine: DuckDbEngine) 
             await Asking(engine).answer(sql)
 
 
+async def test_what_would_outlive_a_statement_is_refused_for_that(engine: DuckDbEngine) -> None:
+    for sql in ("PREPARE p AS SELECT 1", "EXECUTE p", "DEALLOCATE p"):
+        with pytest.raises(EngineError, match="is not supported on a read-only cluster"):
+            await Asking(engine).answer(sql)
+    with pytest.raises(EngineError, match="DROP is refused: this data is served read-only"):
+        await Asking(engine).answer("DROP TABLE t")
+
+
 async def test_limits_are_those_of_the_configuration(engine: DuckDbEngine) -> None:
     names = ("threads", "memory_limit", "temp_directory")
     columns = ", ".join(f"current_setting('{name}')" for name in names)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from queryflux.engines.postgres.effects import Effects, effects_of
+from queryflux.engines.postgres.effects import Effects, effects_of, leaves_nothing
+from queryflux.wire.postgres.native import PLAIN_WORDS
 
 NOTHING = [
     "SELECT 1",
@@ -54,6 +55,29 @@ PINS = [
 @pytest.mark.parametrize("text", NOTHING)
 def test_statements_that_leave_nothing(text: str) -> None:
     assert effects_of(text) is None
+
+
+PLAIN = [
+    "SELECT dblink_connect('a')",
+    "select setseed(0.5)",
+    "VALUES (set_config('a.b', 'c', false))",
+    "INSERT INTO pg_temp.t VALUES (1)",
+    "SELECT a INTO TEMPORARY b FROM c",
+    "SELECT 1 -- /* set_config( */",
+    *(text for text in NOTHING + PINS if text[:6].lower() in PLAIN_WORDS and ";" not in text),
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_the_short_look_is_never_more_trusting(text: str) -> None:
+    if leaves_nothing(text):
+        assert effects_of(text) is None
+
+
+def test_the_short_look_sees_the_plainest() -> None:
+    assert leaves_nothing("SELECT abalance FROM pgbench_accounts WHERE aid = 1")
+    assert leaves_nothing("UPDATE t SET a = 1")
+    assert not leaves_nothing("SELECT SET_CONFIG('a.b', 'c', false)")
 
 
 @pytest.mark.parametrize("text", PINS)

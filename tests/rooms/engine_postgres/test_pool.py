@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from queryflux.engines.postgres.pool import IDLE_LIMIT, WAIT_LIMIT, Pool
+from queryflux.engines.postgres.pool import CHECK_AFTER, IDLE_LIMIT, WAIT_LIMIT, Pool
 from queryflux.engines.postgres.settings import Settings
 from queryflux.model.errors import EngineUnavailable
 from tests.kit.clock import ManualClock
@@ -20,6 +20,7 @@ class Line:
     idle_since: float = 0.0
     broken: bool = False
     pinned: bool = False
+    gone: bool = False
     noise: bool = False
     closed: bool = False
 
@@ -78,6 +79,39 @@ async def test_the_one_used_last_comes_first(pool: Pool[Line]) -> None:
     assert pool.take(()) is a
     assert pool.take(()) is None
     assert pool.count == 2
+
+
+async def test_the_last_one_at_once(pool: Pool[Line], clock: ManualClock) -> None:
+    own: Settings = ()
+    assert pool.ready(own) is None
+    a = await pool.acquire(own)
+    a.settings = own
+    pool.back(a)
+    assert pool.ready((("TimeZone", "UTC"),)) is None
+    assert pool.ready(own) is a
+    pool.back(a)
+    a.gone = True
+    assert pool.ready(own) is None
+    a.gone = False
+    await clock.advance(CHECK_AFTER)
+    assert pool.ready(own) is None
+    assert pool.take(own) is a
+
+
+async def test_one_that_comes_back_at_once(pool: Pool[Line], clock: ManualClock) -> None:
+    a, b = await pool.acquire(()), await pool.acquire(())
+    waiting = asyncio.create_task(pool.acquire(()))
+    await asyncio.sleep(0)
+    pool.back(a)
+    assert await waiting is a
+    a.gone = a.broken = True
+    pool.back(a)
+    assert a.closed
+    assert pool.count == 1
+    pool.close()
+    pool.back(b)
+    assert b.closed
+    assert pool.count == 0
 
 
 async def test_equal_settings_are_preferred(pool: Pool[Line]) -> None:

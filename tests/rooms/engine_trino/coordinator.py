@@ -129,6 +129,15 @@ async def coordinator(script: Script, tls: ssl.SSLContext | None = None) -> Asyn
         await server.wait_closed()
 
 
+async def asked_for(there: Coordinator, count: int) -> None:
+    """Return when so many requests have come and their answers have been read."""
+    async with asyncio.timeout(10):
+        while len(there.seen) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 def page(number: int | None, **more: Any) -> bytes:
     """A page; ``number`` is that of the next one, None on the last. ``nextUri`` names a host that does not
     exist: follow-ups must not go there."""
@@ -178,11 +187,11 @@ class Talk:
     def __init__(self, engine: TrinoEngine, session: Session = SESSION) -> None:
         self.engine = engine
         self.session = session
+        self.native = TrinoStatement((("x-trino-catalog", "tpch"), ("x-trino-session", "a=b")))
         self.connection = engine.connect(ConnectionSpec(WHO, session))
 
     def request(self, sql: str, *, native: bool = False, **more: Any) -> EngineRequest:
-        headers = TrinoStatement((("x-trino-catalog", "tpch"), ("x-trino-session", "a=b")))
-        return EngineRequest("q", sql, self.session, WHO, native=headers if native else None, **more)
+        return EngineRequest("q", sql, self.session, WHO, native=self.native if native else None, **more)
 
     async def execute(self, sql: str, *, native: bool = False) -> Answer:
         return await self.connection.execute(self.request(sql, native=native))

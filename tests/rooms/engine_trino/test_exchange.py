@@ -10,8 +10,7 @@ from queryflux.config.clusters import ClusterConfig, EngineAuth, EngineTls
 from queryflux.engines.port import ConnectionSpec, TransactionStatus
 from queryflux.engines.trino import build
 from queryflux.engines.trino import statement as statement_module
-from queryflux.engines.trino.client import ANSWER_SECONDS, IDLE_SECONDS
-from queryflux.engines.trino.statement import TRIES
+from queryflux.engines.trino.statement import TRIES, query_id_in
 from queryflux.model.errors import (
     ConfigError,
     EngineConnectionLost,
@@ -28,6 +27,7 @@ from queryflux.model.secret import Secret
 from queryflux.model.statement import Session
 from queryflux.results.answer import Batches, Done, Frames
 from queryflux.runtime.clock import SystemClock
+from queryflux.runtime.connections import ANSWER_SECONDS, IDLE_SECONDS
 from queryflux.wire.http1 import Request
 from queryflux.wire.trino.native import TrinoFrames, TrinoPage
 from tests.kit.clock import ManualClock
@@ -35,10 +35,10 @@ from tests.kit.pki import Authority
 from tests.rooms.engine_trino.coordinator import (
     SESSION,
     THREE_PAGES,
-    Coordinator,
     Reply,
     Script,
     Talk,
+    asked_for,
     coordinator,
     engine_at,
     number_of,
@@ -262,15 +262,6 @@ async def test_retry_after_is_kept() -> None:
         assert len(there.seen) == 1
         await clock.advance(0.2)
         assert await waiting == [1]
-
-
-async def asked_for(there: Coordinator, count: int) -> None:
-    """Return when so many requests have come and their answers have been read."""
-    async with asyncio.timeout(10):
-        while len(there.seen) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -798,3 +789,25 @@ async def test_a_catalog_that_is_down_hides_no_other() -> None:
         assert [(ref.catalog, ref.schema, ref.name) for ref in await client.engine.tables()] == [
             ("good", "s", "t")
         ]
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_the_coordinators_id_is_known_while_a_statement_runs(native: bool) -> None:
+    async with talk(pages(*THREE_PAGES)) as (_, client):
+        known = [client.connection.running_id]
+        answer = await client.execute("SELECT n", native=native)
+        known.append(client.connection.running_id)
+        assert not isinstance(answer, Done)
+        while await answer.next() is not None:
+            pass
+        assert [*known, client.connection.running_id] == [None, "q", None]
+
+
+def test_ids_in_the_addresses_of_pages() -> None:
+    assert query_id_in("http://t:8080/v1/statement/queued/20260101_000000_00001_abcde/y1/1") == (
+        "20260101_000000_00001_abcde"
+    )
+    assert (
+        query_id_in("https://t/v1/statement/20260101_000000_00001_abcde/1") == "20260101_000000_00001_abcde"
+    )
+    assert query_id_in("https://t/elsewhere/1") is None

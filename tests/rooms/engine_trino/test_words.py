@@ -8,7 +8,8 @@ from queryflux.engines.port import EngineRequest
 from queryflux.engines.trino.errors import ErrorDocument, Location, translate
 from queryflux.engines.trino.metadata import quoted
 from queryflux.engines.trino.pages import decode_page, next_uri_of
-from queryflux.engines.trino.session import SessionState, names_of, tags
+from queryflux.engines.trino.places import names_of
+from queryflux.engines.trino.session import SessionState, tags
 from queryflux.engines.trino.transactions import control
 from queryflux.model.errors import EngineError, EngineErrorKind, InvalidRequest, QueryCancelled
 from queryflux.model.protocol import ClientProtocol
@@ -100,7 +101,10 @@ def test_tags() -> None:
 def test_session_state() -> None:
     state = SessionState()
     request = EngineRequest("q", "SELECT 1", SESSION, WHO)
-    assert [name for name, _ in state.headers(request)] == ["X-Trino-Source", "X-Trino-Client-Capabilities"]
+    assert [name for name, _ in state.headers(request, ("", ""))] == [
+        "X-Trino-Source",
+        "X-Trino-Client-Capabilities",
+    ]
     changed = [
         ("content-type", "application/json"),
         ("x-trino-set-catalog", "c"),
@@ -114,7 +118,7 @@ def test_session_state() -> None:
         ("x-trino-something-else", "x"),
     ]
     assert "x-trino-something-else" not in state.update(changed)
-    headers = dict(state.headers(request))
+    headers = dict(state.headers(request, ("", "")))
     assert headers == {
         "X-Trino-Source": "queryflux",
         "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME,PATH",
@@ -126,13 +130,13 @@ def test_session_state() -> None:
         "X-Trino-Role": "c=ROLE%7Badmin%7D",
     }
     state.update([("x-trino-deallocated-prepare", "p")])
-    assert "X-Trino-Prepared-Statement" not in dict(state.headers(request))
+    assert "X-Trino-Prepared-Statement" not in dict(state.headers(request, ("", "")))
 
 
 def test_a_schema_that_fits_no_header() -> None:
     session = Session(ClientProtocol.POSTGRES_WIRE, catalog="a\r\nX-Trino-User: root")
     with pytest.raises(InvalidRequest):
-        SessionState().headers(EngineRequest("q", "SELECT 1", session, WHO))
+        SessionState().headers(EngineRequest("q", "SELECT 1", session, WHO), names_of(session))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from queryflux.auth.build import build_authenticator
 from queryflux.auth.port import Authenticator
 from queryflux.config.auth import AuthConfig, StaticUser, StaticUsers
-from queryflux.frontends.flight_sql.caller import anonymous, identify
+from queryflux.frontends.flight_sql.caller import anonymous, extra_of, identify
 from queryflux.model.errors import AuthenticationFailed, PlaintextCredentialsRefused
 from queryflux.model.secret import Secret
 
@@ -96,3 +96,14 @@ async def test_a_claim_without_a_provider() -> None:
     auth = build_authenticator(AuthConfig())
     claimed, _ = await identify(auth, basic("anne", "anything"), encrypted=False, handshake=True)
     assert (claimed.user, claimed.authenticated) == ("anne", False)
+
+
+def test_headers_that_can_hold_a_secret_are_not_for_rules_and_scripts() -> None:
+    headers: dict[str, list[object]] = {
+        "x-team": ["etl", "night"],
+        "authorization": ["Basic x"],
+        "proxy-authorization": ["Basic y"],
+        "cookie": ["session=z"],
+        "trace-bin": [b"\x00"],
+    }
+    assert extra_of(headers) == {"x-team": "etl,night"}

@@ -1,6 +1,7 @@
 """Flight SQL over a whole pipeline and a scripted engine, without gRPC."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from queryflux.engines.port import Capability, EngineRequest
 from queryflux.frontends.flight_sql import service as service_module
 from queryflux.frontends.flight_sql import transactions as transactions_module
+from queryflux.frontends.flight_sql.caller import Client
 from queryflux.frontends.flight_sql.handles import Limits
-from queryflux.frontends.flight_sql.service import Client, FlightSqlService
+from queryflux.frontends.flight_sql.marks import numbered
+from queryflux.frontends.flight_sql.service import FlightSqlService
 from queryflux.frontends.flight_sql.stream import Opened
 from queryflux.frontends.flight_sql.updates import Update
 from queryflux.model.endings import EndReason
@@ -349,6 +352,24 @@ async def test_an_update_whose_client_goes_as_it_begins_leaves_its_transaction_u
         await update.end(failed=True)
         assert len(await rest(await s.query("SELECT 1", transaction))) == 1
     assert await Update().end(failed=True) == 0
+
+
+async def test_a_long_statement_is_prepared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: list[bool] = []
+
+    def watched(text: str) -> str:
+        here.append(threading.current_thread() is threading.main_thread())
+        return numbered(text)
+
+    monkeypatch.setattr(service_module, "numbered", watched)
+    async with setting() as s:
+        for length in (10, 20_000):
+            sql = f"SELECT '{'x' * length}', ? AS x"
+            made = await s.service.prepare(ANNE, m.ActionCreatePreparedStatementRequest(sql))
+            await s.service.bind(ANNE, made.handle, (Parameter(7, "int8"),), 8)
+            await rest(await s.fetch(m.CommandPreparedStatementQuery(made.handle)))
+            assert s.engine.requests[-1].sql == sql.replace("?", "$1")
+    assert here == [True, False]
 
 
 async def prepared_insert(s: Setting, steps: list[Step] | None = None) -> bytes:

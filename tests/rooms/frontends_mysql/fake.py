@@ -22,6 +22,7 @@ from queryflux.model.errors import QueryCancelled, QueryEnded, QueryFluxError, Q
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.secret import Secret
+from queryflux.model.shared import SharedRow
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Classification, Conversation, Pipeline, Query, StatementKind
 from queryflux.results.answer import Answer, Batches, Done, Shape
@@ -165,6 +166,11 @@ class FakePipeline(Pipeline):
         self.open += 1
         return talk
 
+    def take_over(
+        self, identity: VerifiedIdentity, row: SharedRow, native: object | None, had: int
+    ) -> tuple[Conversation, Query]:
+        raise AssertionError("this door shares no queries with other processes")
+
     def classify(self, text: str, dialect: str) -> Classification:
         return classify(text, dialect)
 
@@ -216,7 +222,8 @@ async def house(
     pipeline = FakePipeline(engine, max_statement_bytes)
     chosen = auth or authenticator()
     listener = ListenerConfig(host="127.0.0.1", port=0, max_connections=max_connections)
-    made = MysqlDoor(listener, pipeline, lambda: chosen, NoMetrics(), "k3f9z", **door)
+    tag = door["siblings"].tag if "siblings" in door else "k3f9z"
+    made = MysqlDoor(listener, pipeline, lambda: chosen, NoMetrics(), tag, **door)
     await made.start()
     try:
         yield House(made, pipeline, engine, known)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from queryflux.frontends.mysql.door import ConnectionIds, process_number
+from queryflux.frontends.mysql.numbers import ConnectionIds, process_number
 from queryflux.model.endings import EndReason
 from tests.kit.clock import ManualClock
 from tests.kit.scripted import Step

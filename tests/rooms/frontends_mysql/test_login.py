@@ -179,7 +179,9 @@ async def test_mysql_clear_password_only_where_it_is_allowed(allowed: bool) -> N
             assert b"TLS" in answer
 
 
-@pytest.mark.parametrize("stored", ["s3cret", bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()])
+@pytest.mark.parametrize(
+    "stored", ["s3cret", bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()], ids=["plain", "bcrypt"]
+)
 async def test_the_same_over_tls(tmp_path: Path, stored: str) -> None:
     authority = Authority(tmp_path)
     context = authority.server().context()

@@ -67,7 +67,8 @@ async def _open(
 ) -> AsyncIterator[Room]:
     made = bench(engine, **settings)
     config = ListenerConfig(host="127.0.0.1", max_connections=door.pop("max_connections", None))
-    served = PostgresDoor(config, made.pipeline, lambda: auth, made.metrics, "test2", **door)
+    tag = door["siblings"].tag if "siblings" in door else "test2"
+    served = PostgresDoor(config, made.pipeline, lambda: auth, made.metrics, tag, **door)
     await served.start()
     room = Room(served, made, engine)
     try:

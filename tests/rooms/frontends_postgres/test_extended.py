@@ -5,6 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
+from queryflux.engines.port import EngineRequest
 from queryflux.model.errors import EngineError
 from queryflux.results.answer import Done
 from queryflux.wire.postgres.errors import PostgresError
@@ -96,6 +97,47 @@ async def test_parameters_reach_the_engine_as_values(open_room: OpenRoom) -> Non
     ]
     with pytest.raises(PostgresError, match=r"parameter \$1 of type integer"):
         list(room.engine.requests[1].parameters)
+
+
+async def test_types_that_a_client_names_reach_the_engine_with_describe(open_room: OpenRoom) -> None:
+    asked: list[list[tuple[object, str]]] = []
+
+    def script(request: EngineRequest) -> Step:
+        asked.append([(parameter.value, parameter.type_name) for parameter in request.parameters])
+        return Step()
+
+    room = await open_room(ScriptedEngine(script=script, dialect="postgres"))
+    client = await room.client()
+    await client.ask(parse("select $1, $2", "s", (23, 0)), describe("S", "s"), SYNC)
+    assert asked == [[(None, "integer"), (None, "")]]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        ("select 1", 2),
+        ("with x as (select 1) select * from x", 2),
+        ("explain select 1", 2),
+        ("insert into t values (1) returning x", 3),
+        ("merge into t using u on true when matched then delete returning x", 3),
+        ("call p()", 3),
+    ],
+)
+async def test_only_what_writes_is_looked_at_again(open_room: OpenRoom, sql: str, asked: int) -> None:
+    """Once described, and before it runs."""
+    seen: list[str] = []
+
+    def script(request: EngineRequest) -> Step:
+        seen.append(request.sql)
+        return Step()
+
+    room = await open_room(ScriptedEngine(script=script, dialect="postgres"))
+    client = await room.client()
+    await client.ask(parse(sql, "s"), describe("S", "s"), SYNC)
+    assert (await client.ask(bind(statement="s"), execute(), SYNC))[:2] == ["2", "D 1"]
+    assert len(seen) == asked
+    client.close()
 
 
 async def test_a_row_limit_suspends_and_goes_on_in_a_transaction(open_room: OpenRoom) -> None:

@@ -176,8 +176,11 @@ async def test_a_taken_port_is_a_clear_error() -> None:
             refuse=refuse,
             metrics=NoMetrics(),
         )
-        with pytest.raises(ConfigError, match=f"cannot bind 127.0.0.1:{taken.port}"):
+        with pytest.raises(
+            ConfigError, match=f"cannot bind 127.0.0.1:{taken.port}: Address already in use"
+        ) as caught:
             await other.start()
+    assert "queryflux.frontends.test.port" in caught.value.hint
 
 
 def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -5,7 +5,13 @@ from typing import cast
 
 import pytest
 
-from queryflux.engines.port import ConnectionSpec, EngineConnection, EngineRequest, TransactionStatus
+from queryflux.engines.port import (
+    AskedFrames,
+    ConnectionSpec,
+    EngineConnection,
+    EngineRequest,
+    TransactionStatus,
+)
 from queryflux.model.errors import EngineError, QueryFluxError
 from queryflux.model.protocol import ClientProtocol
 from queryflux.results.answer import Answer, EngineStats, Frames, Shape
@@ -91,6 +97,13 @@ class NativeEngine(ScriptedEngine):
     def connect(self, spec: ConnectionSpec) -> EngineConnection:
         return NativeConnection(self)
 
+    def ask(self, native: object, answered: Callable[[], object]) -> AskedFrames | None:
+        """What it begins without being waited for."""
+        return None
+
+    async def cancel(self) -> None:
+        """Stop that."""
+
 
 class NativeConnection(EngineConnection):
     """Never in a transaction."""
@@ -102,6 +115,9 @@ class NativeConnection(EngineConnection):
     def transaction(self) -> TransactionStatus:
         return TransactionStatus.IDLE
 
+    def ask(self, native: object, answered: Callable[[], object]) -> AskedFrames | None:
+        return self._engine.ask(native, answered)
+
     async def execute(self, request: EngineRequest) -> Answer:
         self._engine.requests.append(request)
         return self._engine.answers(request)
@@ -112,7 +128,7 @@ class NativeConnection(EngineConnection):
         return Shape((), None, messages.parameter_description((23,)) + DESCRIPTION)
 
     async def cancel(self) -> None:
-        pass
+        await self._engine.cancel()
 
     async def sync(self) -> None:
         self._engine.syncs += 1

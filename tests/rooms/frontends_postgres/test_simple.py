@@ -166,3 +166,15 @@ async def test_function_calls_and_stray_copy_data(open_room: OpenRoom) -> None:
     client.send(front("d", b"row\n"), front("c"), front("f", b"no\0"))
     assert (await client.ask(query("select 1")))[-1] == "Z I"
     client.close()
+
+
+async def test_the_number_of_a_session_in_any_case(open_room: OpenRoom) -> None:
+    room = await open_room()
+    client = await room.client()
+    for text in ("SELECT PG_BACKEND_PID()", "select pg_catalog.Pg_Backend_Pid() as X;"):
+        for _ in range(2):
+            name = "x" if "X" in text else "pg_backend_pid"
+            assert await client.ask(query(text)) == [f"T {name}", f"D {client.process}", "C SELECT 1", "Z I"]
+    assert room.engine.statements == []
+    client.close()
+    await room.idle()

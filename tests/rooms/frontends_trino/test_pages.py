@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from queryflux.engines.port import EngineRequest
-from queryflux.frontends.trino_http.exchange import PAGE_BYTES
+from queryflux.frontends.trino_http.rowpages import PAGE_BYTES
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import EngineError, EngineErrorKind
 from queryflux.results.answer import Done
@@ -132,17 +132,19 @@ async def test_a_query_that_takes_long_tells_how_it_is_and_the_result_wakes_the_
     async with served(engine(Step(gate=gate))) as run:
         client = await run.client()
         posted = asyncio.create_task(client.post("SELECT 1"))
-        await run.advance(0.9)
+        await run.advance(0.09)
         assert not posted.done()
-        await run.advance(0.2)
+        await run.advance(0.02)
         page = await posted
         assert page["stats"]["state"] == "RUNNING"
         assert "data" not in page
         polled = asyncio.create_task(client.ask("GET", page["nextUri"]))
-        await run.advance(1.1)
+        await run.advance(0.9)
+        assert not polled.done()
+        await run.advance(0.2)
         page = document(await polled)
         assert page["stats"]["state"] == "RUNNING"
-        assert page["stats"]["elapsedTimeMillis"] >= 2000
+        assert page["stats"]["elapsedTimeMillis"] >= 1000
         polled = asyncio.create_task(client.ask("GET", page["nextUri"]))
         await run.advance(0.5)
         gate.set()

@@ -398,3 +398,26 @@ async def test_a_client_that_does_not_take_its_reply_is_cut() -> None:
             pass
         other = await run.client()
         assert (await other.ask("DELETE", page["nextUri"])).status == 204
+
+
+async def test_what_the_uri_of_a_querys_page_gives() -> None:
+    gate = asyncio.Event()
+    async with served(ScriptedEngine(script=lambda request: Step(gate=gate))) as run:
+        client, other = await run.client(), await run.client("bob")
+        posted = asyncio.create_task(client.post("SELECT 1"))
+        await run.advance(0.2)
+        page = await posted
+        told = document(await client.ask("GET", page["infoUri"]))
+        assert (told["queryId"], told["state"], told["query"]) == (page["id"], "RUNNING", "SELECT 1")
+        assert document(await client.ask("GET", told["self"]))["state"] == "RUNNING"
+        assert (await other.ask("GET", page["infoUri"])).status == 403
+        assert (await client.ask("DELETE", page["infoUri"])).status == 405
+        gate.set()
+        while "nextUri" in page:
+            page = document(await client.ask("GET", page["nextUri"]))
+        assert document(await client.ask("GET", page["infoUri"]))["state"] == "FINISHED"
+        quick = await client.post("SET SESSION a = 1")
+        response = await client.ask("GET", quick["infoUri"])
+        assert response.status == 200
+        assert "queryflux queries" in document(response)["note"]
+        assert (await client.ask("GET", "/ui/query.html?" + "x" * 500)).status == 200

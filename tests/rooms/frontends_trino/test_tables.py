@@ -9,7 +9,7 @@ import pytest
 
 from queryflux.frontends.trino_http.addresses import Addresses
 from queryflux.frontends.trino_http.errors import BY_CODE, BY_KIND, document, standard_name
-from queryflux.frontends.trino_http.handler import Place, place_of
+from queryflux.frontends.trino_http.pageuris import Place, place_of
 from queryflux.frontends.trino_http.replies import refusal
 from queryflux.frontends.trino_http.session import session_of
 from queryflux.frontends.trino_http.state import OVER, TRANSITIONS, Event, State, after

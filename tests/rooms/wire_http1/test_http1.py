@@ -288,3 +288,124 @@ def test_gzip_both_ways_and_a_bomb() -> None:
     with pytest.raises(HttpViolation) as caught:
         http1.gunzip(packed, 99_999)
     assert caught.value.status == 413
+
+
+PLAIN = b"POST /v1/statement HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nX-Trino-User: me\r\n\r\n%b"
+
+
+def plain(body: bytes) -> bytes:
+    return PLAIN % (len(body), body)
+
+
+def fed(*messages: bytes) -> tuple[RequestParser, dict[str, str]]:
+    """A parser that has taken these, and the headers of the first."""
+    parser = RequestParser(1000)
+    for message in messages:
+        parser.feed(message)
+    return parser, parser.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    "body", [b"SELECT 1", b"SELECT 2", b"", b"SELECT 'a longer one\r\n\r\n'", b"x" * 1000]
+)
+def test_a_request_with_the_head_of_the_last_one(body: bytes) -> None:
+    parser, headers = fed(plain(b"SELECT 1"))
+    for _ in range(2):
+        assert parser.again(plain(body), headers) == body
+    assert parser.again(plain(b"SELECT 1"), headers) == b"SELECT 1"
+    parser.feed(plain(body))
+    assert parser.requests[-1].body == body
+    assert parser.requests[-1].headers is headers
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        plain(b"SELECT 1") + b"G",
+        plain(b"SELECT 1") * 2,
+        plain(b"SELECT 1")[:-1],
+        plain(b"SELECT 1")[:-8],
+        plain(b"")[:-4],
+        plain(b"SELECT 1")[:20],
+        b"",
+        plain(b"SELECT 1").replace(b"me", b"you"),
+        plain(b"SELECT 1").replace(b"POST", b"PUT "),
+        plain(b"SELECT 1").replace(b": 8", b": +8"),
+        plain(b"SELECT 1").replace(b": 8", b": 8 "),
+        plain(b"SELECT 1").replace(b"\r\n\r\n", b"\r\nA: b\r\n\r\n"),
+        plain(b"x" * 1001),
+        GET,
+    ],
+)
+def test_what_is_not_one_whole_request_with_that_head_is_left_alone(data: bytes) -> None:
+    parser, headers = fed(plain(b""), plain(b"SELECT 1"))
+    assert parser.again(data, headers) is None
+    assert parser.idle
+    parser.feed(plain(b"SELECT 2"))
+    assert [request.body for request in parser.requests] == [b"", b"SELECT 1", b"SELECT 2"]
+
+
+@pytest.mark.parametrize(
+    "before", [plain(b"SELECT 1")[:-3], POST, CHUNKED, plain(b"").replace(b"me", b"you")]
+)
+def test_after_something_else_there_is_no_again(before: bytes) -> None:
+    parser, headers = fed(plain(b"SELECT 1"), before)
+    assert parser.again(plain(b"SELECT 1"), headers) is None
+
+
+def answered(body: bytes, head: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nA: b\r\n\r\n") -> bytes:
+    return head % len(body) + body
+
+
+def known() -> tuple[ResponseParser, Response]:
+    parser = ResponseParser(1000)
+    parser.expect("POST")
+    response = parser.feed(answered(b"{}"))
+    assert response is not None
+    return parser, response
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"x" * 1000])
+def test_a_response_with_the_head_of_the_last_one(body: bytes) -> None:
+    parser, before = known()
+    for _ in range(2):
+        parser.expect("POST")
+        assert parser.again(answered(body), before.pairs) == body
+    parser.expect("GET")
+    response = parser.feed(answered(b"1"))
+    assert response is not None
+    assert (response.body, response.pairs) == (b"1", before.pairs)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        answered(b"{}") + b"x",
+        answered(b"{}")[:-1],
+        answered(b"")[:-4],
+        answered(b"x" * 1001),
+        answered(b"{}").replace(b"200", b"503"),
+        answered(b"{}").replace(b"A: b", b"A: c"),
+        b"",
+    ],
+)
+def test_a_response_that_is_another_is_left_to_feed(data: bytes) -> None:
+    parser, before = known()
+    parser.expect("POST")
+    assert parser.again(data, before.pairs) is None
+    response = parser.feed(answered(b"[]"))
+    assert response is not None
+    assert response.body == b"[]"
+
+
+def test_a_response_that_nobody_expects_or_whose_body_is_not_sent() -> None:
+    parser, before = known()
+    assert parser.again(answered(b"{}"), before.pairs) is None
+    parser.expect("HEAD")
+    assert parser.again(answered(b"{}"), before.pairs) is None
+    parser, before = known()
+    parser.expect("POST")
+    assert parser.again(answered(b"{}"), None) is None
+    assert parser.again(answered(b"{}"), list(before.pairs)) is None
+    parser.feed(answered(b"{}")[:-1])
+    assert parser.again(answered(b"{}"), before.pairs) is None

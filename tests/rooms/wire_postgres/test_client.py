@@ -156,6 +156,60 @@ def test_what_is_not_a_plain_whole_answer(data: bytes) -> None:
     assert wire.whole_answer(data) is None
 
 
+BOUND = message(b"2")
+NOTICE = message(b"N", b"VNOTICE\0MC\0\0")
+
+
+def test_the_rows_of_a_whole_answer() -> None:
+    assert wire.whole_rows(ANSWER, 0) == 2
+    assert wire.whole_rows(BOUND + ANSWER, 5) == 2
+    assert wire.whole_rows(message(b"n") + message(b"C", b"INSERT 0 12\0") + READY, 0) == 12
+
+
+def test_the_rows_of_a_whole_answer_in_text() -> None:
+    assert wire.whole_text_rows(ANSWER) == 2
+    assert wire.whole_text_rows(SHAPE + NOTICE + ROW + TAG + READY) == 2
+    assert wire.whole_text_rows(message(b"C", b"INSERT 0 12\0") + READY) == 12
+    most = message(b"C", b"INSERT 0 18446744073709551615\0") + READY
+    assert wire.whole_text_rows(most) == 18446744073709551615
+
+
+IDLE_TAIL = TAG + READY
+SLY = message(b"D", b"\0\1" + struct.pack("!I", len(IDLE_TAIL)) + IDLE_TAIL)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        READY,
+        b"I",
+        ANSWER[:-1] + b"T",
+        ANSWER[:-1] + b"E",
+        ANSWER[:-7] + READY,
+        ANSWER + READY,
+        SHAPE + ROW + READY,
+        SHAPE + message(b"C", b"BEGIN\0") + READY,
+        SHAPE + TAG + message(b"E", b"\0") + READY,
+        message(b"E", b"\0") + READY,
+        NOTICE + ANSWER,
+        BOUND + ANSWER,
+        SHAPE[:-3],
+        message(b"T", b"\0\1C\0" + IDLE_TAIL * 2)[:-13],
+        message(b"G", b"\0\0\0") + READY,
+    ],
+)
+def test_what_has_no_rows_that_can_be_told(data: bytes) -> None:
+    assert wire.whole_text_rows(data) == -1
+    assert wire.whole_rows(data, 0) == -1
+
+
+def test_a_row_that_looks_like_the_end() -> None:
+    """Binary values may hold anything; they are stepped over."""
+    assert wire.whole_rows(SHAPE + SLY, 0) == -1
+    assert wire.whole_rows(SHAPE + SLY + TAG + READY, 0) == 2
+
+
 # Decoders.
 
 

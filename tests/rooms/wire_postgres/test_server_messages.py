@@ -10,6 +10,7 @@ from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Front
 from queryflux.wire.postgres.errors import PostgresError
 from queryflux.wire.postgres.messages import Bind, Column, Decoder, Parse
+from queryflux.wire.postgres.relayed import described_oids, shift_positions, with_formats
 
 
 def front(kind: int, body: bytes) -> bytes:
@@ -133,14 +134,14 @@ def test_row_description_and_its_formats() -> None:
     plain = messages.row_description(columns, (0, 0))
     assert plain[:1] == b"T"
     assert int.from_bytes(plain[1:5]) == len(plain) - 1
-    assert messages.with_formats(plain, (1,)) == messages.row_description(columns, (1, 1))
-    assert messages.with_formats(plain, (0, 1)) == messages.row_description(columns, (0, 1))
-    assert messages.with_formats(plain, ()) == plain
+    assert with_formats(plain, (1,)) == messages.row_description(columns, (1, 1))
+    assert with_formats(plain, (0, 1)) == messages.row_description(columns, (0, 1))
+    assert with_formats(plain, ()) == plain
 
 
 def test_parameter_description_reads_back() -> None:
-    assert messages.described_oids(messages.parameter_description((23, 0, 25))) == (23, 0, 25)
-    assert messages.described_oids(messages.parameter_description(())) == ()
+    assert described_oids(messages.parameter_description((23, 0, 25))) == (23, 0, 25)
+    assert described_oids(messages.parameter_description(())) == ()
 
 
 def test_formats_expand_by_the_rule_of_bind() -> None:
@@ -159,4 +160,4 @@ def test_the_position_of_an_error_moves_and_nothing_else() -> None:
     done = messages.command_complete("P7")
     error = messages.message(ord("E"), b"SERROR\0P7\0MP8\0\0")
     moved = messages.message(ord("E"), b"SERROR\0P17\0MP8\0\0")
-    assert messages.shift_positions(done + error + done, 10) == done + moved + done
+    assert shift_positions(done + error + done, 10) == done + moved + done

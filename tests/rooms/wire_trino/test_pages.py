@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from queryflux.wire.trino import headers
 from queryflux.wire.trino.codes import NUMBERS, error_type
 from queryflux.wire.trino.documents import Stats, Update, error, problem, results
-from queryflux.wire.trino.uris import partial_cancel_of, rewrite
+from queryflux.wire.trino.uris import partial_cancel_of, rewrite, sole_uri
 
 PAGE = (
     b'{"id":"q","infoUri":"http://c/ui/query.html?q","partialCancelUri":"http://c/pc/1",'
@@ -52,6 +52,39 @@ def test_a_uri_without_a_successor_is_left_out() -> None:
 def test_null_uris_stay_null() -> None:
     body = b'{"id":"q","infoUri":"c","nextUri":null,"stats":{}}'
     assert json.loads(rewrite(body, b"I", None, b"N"))["nextUri"] is None
+
+
+SOLE = b'{"id":"q","infoUri":"http://c/ui/query.html?q","columns":[{"name":"u"}],"data":[["e"]],"stats":{}}'
+
+
+def test_a_page_whose_only_uri_is_its_second_member() -> None:
+    place = sole_uri(SOLE)
+    assert place is not None
+    assert SOLE[slice(*place)] == b"http://c/ui/query.html?q"
+    assert SOLE[: place[0]] + b"I" + SOLE[place[1] :] == rewrite(SOLE, b"I", None, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PAGE,
+        SOLE.replace(b'"stats"', b'"nextUri":"x","stats"'),
+        SOLE.replace(b'"stats"', b'"infoUri":"x","stats"'),
+        SOLE.replace(b'"stats"', b'"partialCancelUri":null,"stats"'),
+        SOLE.replace(b'"q",', b'"q", '),
+        SOLE.replace(b'{"id"', b'{ "id"'),
+        SOLE.replace(b'"id":"q",', b""),
+        SOLE.replace(b'"q",', b'"a\\"b",'),
+        SOLE.replace(b'"q",', b'"\\",'),
+        SOLE.replace(b"http://", b"http:\\/\\/"),
+        b'{"id":"q","infoUri":"http://c',
+        b'{"id":"q',
+        b'{"id":"',
+        b"",
+    ],
+)
+def test_any_other_page_is_left_to_the_careful_way(body: bytes) -> None:
+    assert sole_uri(body) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"nonsense", b'{"id":', b"\xff"])

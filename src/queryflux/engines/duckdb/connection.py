@@ -77,7 +77,9 @@ class DuckDbConnection(EngineConnection):
         target = await self._target(request)
         running = self._start()
         try:
-            return await running.call(self._engine.worker.describe, running.lane, request.sql, target)
+            return await running.call(
+                self._engine.worker.describe, running.lane, request.sql, target, request.parameters
+            )
         except BaseException as error:
             self._after_error(error)
             raise

@@ -5,8 +5,7 @@ read is settled before the configuration is locked: the folder (and, unavoidably
 which is private to this process). Limits are set before locking too.
 """
 
-import shutil
-import tempfile
+import os
 import threading
 from pathlib import Path
 
@@ -14,8 +13,9 @@ import duckdb
 
 from queryflux.config.clusters import ClusterConfig
 from queryflux.engines.duckdb.errors import translate
-from queryflux.engines.duckdb.folder import FOLDER_CATALOG, FOLDER_SCHEMA, Folder, quoted
+from queryflux.engines.duckdb.folder import FOLDER_CATALOG, FOLDER_SCHEMA, Folder, glob_safe, quoted
 from queryflux.engines.duckdb.seam import Cursor
+from queryflux.engines.duckdb.spill import SpillFolder
 from queryflux.model.errors import EngineUnavailable
 from queryflux.runtime.clock import Clock
 
@@ -28,9 +28,10 @@ class Database:
     def __init__(self, name: str, config: ClusterConfig, clock: Clock) -> None:
         self._name = name
         self._config = config
+        self._clock = clock
         self._lock = threading.Lock()
         self._connection: Cursor | None = None
-        self._spill: str | None = None
+        self._spill: SpillFolder | None = None
         self._opened = 0
         self.generation = 0
         """Grows when the instance was given up: cursors of an older one are closed, not used."""
@@ -78,19 +79,21 @@ class Database:
         return self._config.data_path or self._config.database_path or "a database in memory"
 
     def _forget(self) -> None:
+        if self.folder is not None:
+            self.folder.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         if self._spill is not None:
-            shutil.rmtree(self._spill, ignore_errors=True)
+            self._spill.close()
             self._spill = None
 
     def _open(self) -> Cursor:
         path = self._config.database_path
         settings: Settings = {"errors_as_json": True, "python_enable_replacements": False}
         if path is None or self._config.read_only:
-            self._spill = tempfile.mkdtemp(prefix="queryflux-spill-")
-            settings["temp_directory"] = self._spill
+            self._spill = SpillFolder(self._clock.now())
+            settings["temp_directory"] = str(self._spill.path)
         if self._config.memory_limit is not None:
             settings["memory_limit"] = self._config.memory_limit
         if self._config.threads is not None:
@@ -110,12 +113,23 @@ class Database:
         return connection
 
     def _lock_down(self, connection: Cursor, folder: Folder) -> None:
-        root = folder.root.resolve(strict=True)
+        root = Path(os.path.realpath(folder.root, strict=True))
         if not root.is_dir():
             raise NotADirectoryError(f"{root} is not a folder")
+        os.scandir(root).close()  # one that may not be read is no empty one
         connection.execute(f"ATTACH ':memory:' AS {FOLDER_CATALOG}")
-        quoted = str(root).replace("'", "''")
-        connection.execute(f"SET allowed_directories = ['{quoted}']")
+        directories = ", ".join("'" + path.replace("'", "''") + "'" for path in _allowed(str(root)))
+        connection.execute(f"SET allowed_directories = [{directories}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         folder.open(connection.cursor(), root)
+
+
+def _allowed(root: str) -> list[str]:
+    """The folder, also as the pattern that matches it alone: DuckDB looks for both in its list."""
+    pattern = glob_safe(root)
+    if pattern == root:
+        return [root]
+    if os.path.lexists(pattern):
+        raise FileExistsError(f"{root} is not served while there is {pattern} too")
+    return [root, pattern]

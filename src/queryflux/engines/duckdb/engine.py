@@ -49,6 +49,10 @@ class DuckDbEngine(Engine):
         except QueryFluxError as error:
             raise EngineUnavailable(f"cluster {self.name}: {error.message}") from error
 
+    async def count_running(self, query: str | None = None) -> int | None:
+        """DuckDB is in this process, and so is all that it runs."""
+        return self.lanes.busy
+
     async def tables(self) -> list[TableRef]:
         self.check_open()
         return await self.lanes.call(lambda lane: tables(self._ask(lane), self._of_folder))

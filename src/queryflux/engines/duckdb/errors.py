@@ -44,17 +44,57 @@ _PATTERNS: tuple[tuple[re.Pattern[str], EngineErrorKind], ...] = (
     (re.compile(r"^(Table|View)\b.* does not exist|^Referenced table "), Kind.TABLE_NOT_FOUND),
     (re.compile(r"Function with name .* does not exist|^No function matches"), Kind.FUNCTION_NOT_FOUND),
     (re.compile(r"already exists"), Kind.ALREADY_EXISTS),
+    (re.compile(r"^Sequence with name .* does not exist"), Kind.TABLE_NOT_FOUND),
     (re.compile(r"[Cc]olumn .* (not found|does not (exist|have))"), Kind.COLUMN_NOT_FOUND),
+    (re.compile(r"^Table .* does not have a column "), Kind.COLUMN_NOT_FOUND),
     (re.compile(r"^(Cannot compare values of type|Cannot mix values)"), Kind.TYPE_MISMATCH),
     (re.compile(r"(write-write )?conflict", re.I), Kind.SERIALIZATION),
 )
-_PATTERNED = {"Catalog", "Binder", "TransactionContext", "Invalid Input", "Transaction"}
-_CONSTRAINTS = (
-    (re.compile(r"duplicate key|UNIQUE constraint"), "23505"),
-    (re.compile(r"NOT NULL constraint"), "23502"),
-    (re.compile(r"CHECK constraint"), "23514"),
-    (re.compile(r"foreign key", re.I), "23503"),
+_CONVERSIONS: tuple[tuple[re.Pattern[str], EngineErrorKind], ...] = (
+    (re.compile(r"value is out of range|^Could not cast value .* to DECIMAL"), Kind.OUT_OF_RANGE),
+    (re.compile(r"^Could not convert string '[+-]?[0-9]+' to U?INT"), Kind.OUT_OF_RANGE),
+    (re.compile(r"^Unimplemented type for cast"), Kind.TYPE_MISMATCH),
 )
+_PATTERNS_OF = {
+    **dict.fromkeys(("Catalog", "Binder", "TransactionContext", "Invalid Input", "Transaction"), _PATTERNS),
+    "Conversion": _CONVERSIONS,
+}
+_STATES: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
+    "Constraint": (
+        (re.compile(r"duplicate key|UNIQUE constraint", re.I), "23505"),
+        (re.compile(r"NOT NULL constraint"), "23502"),
+        (re.compile(r"CHECK constraint"), "23514"),
+        (re.compile(r"foreign key", re.I), "23503"),
+    ),
+    "Conversion": (
+        (re.compile(r"^invalid (date|time|timestamp|interval) "), "22007"),
+        (re.compile(r"^(date|time|timestamp|interval) field value out of range"), "22008"),
+        (re.compile(r"^Unimplemented type for cast"), "42846"),
+        (re.compile(r"^Could not convert string '[+-]?[0-9]+' to U?INT|value is out of range"), "22003"),
+        (re.compile(r"^Could not convert |^Malformed JSON"), "22P02"),
+    ),
+    "Binder": (
+        (re.compile(r"^Ambiguous reference to column "), "42702"),
+        (re.compile(r"must appear in the GROUP BY|^aggregate function calls|contain aggregates"), "42803"),
+        (re.compile(r"^Could not choose a best candidate function"), "42725"),
+    ),
+    "Catalog": (
+        (re.compile(r"^Schema with name .* already exists"), "42P06"),
+        (re.compile(r"^Column with name .* already exists"), "42701"),
+        (re.compile(r"^Type with name .* already exists"), "42710"),
+        (re.compile(r"^Type with name .* does not exist"), "42704"),
+        (re.compile(r"^Existing object .* is of type"), "42809"),
+    ),
+    "Parser": ((re.compile(r"^Duplicate CTE name"), "42712"),),
+    "Invalid Input": ((re.compile(r"^More than one row returned by a subquery"), "21000"),),
+    "Sequence": ((re.compile(r"is not yet defined in this session"), "55000"),),
+    "TransactionContext": (
+        (re.compile(r"^Current transaction is aborted"), "25P02"),
+        (re.compile(r"^cannot start a transaction within"), "25001"),
+        (re.compile(r"^Failed to commit: .*duplicate key", re.I), "23505"),
+    ),
+}
+"""Where PostgreSQL's state says more than the kind does (its manual, appendix A), by the kind's name."""
 _OUT_OF_MEMORY = "53200"
 _HEAD = re.compile(r"^([A-Za-z][\w ]*?) Error: ", re.S)
 _CARET = re.compile(r"\n\nLINE (\d+): ([^\n]*)\n( *)\^", re.S)
@@ -95,7 +135,7 @@ def translate(error: BaseException, sql: str) -> QueryFluxError:
     return EngineError(
         first,
         kind=kind,
-        sqlstate=_sqlstate(kind, first),
+        sqlstate=_sqlstate(kind_name, kind, first),
         name=kind_name,
         hint=_INTERNAL_NAMES.sub("", rest).strip(),
         position=position,
@@ -143,16 +183,14 @@ def _caret_offset(caret: re.Match[str], sql: str) -> int | None:
 
 
 def _kind(name: str, message: str) -> EngineErrorKind:
-    if name in _PATTERNED:
-        for pattern, kind in _PATTERNS:
-            if pattern.search(message):
-                return kind
+    for pattern, kind in _PATTERNS_OF.get(name, ()):
+        if pattern.search(message):
+            return kind
     return _KINDS.get(name, Kind.OTHER)
 
 
-def _sqlstate(kind: EngineErrorKind, message: str) -> str:
-    if kind is Kind.CONSTRAINT:
-        for pattern, state in _CONSTRAINTS:
-            if pattern.search(message):
-                return state
+def _sqlstate(name: str, kind: EngineErrorKind, message: str) -> str:
+    for pattern, state in _STATES.get(name, ()):
+        if pattern.search(message):
+            return state
     return _OUT_OF_MEMORY if kind is Kind.RESOURCES else SQLSTATES[kind]

@@ -75,8 +75,18 @@ def _check_explained(sql: str, found: Sequence[Token]) -> None:
     check(inner, statements[0].type.name)
 
 
+_OF_A_SESSION = frozenset({"PREPARE", "EXECUTE", "DEALLOCATE"})
+"""They write nothing, but leave behind what outlives the statement."""
+
+
 def _refused(leading: list[str]) -> EngineError:
     what = leading[0] if leading else "this statement"
+    if what in _OF_A_SESSION:
+        return EngineError(
+            f"{what} is not supported on a read-only cluster",
+            kind=EngineErrorKind.NOT_SUPPORTED,
+            hint="SELECT, EXPLAIN, SHOW, DESCRIBE and transactions are taken; drivers may prepare these.",
+        )
     return EngineError(
         f"{what} is refused: this data is served read-only",
         kind=EngineErrorKind.READ_ONLY,

@@ -5,10 +5,9 @@ door can tell its client. (``arrow_lossless_conversion`` would do that too, but 
 of integers is, an opaque type.)
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,11 +52,6 @@ def postgres_name(kind: Any) -> str:
     if name.startswith("DECIMAL"):
         return f"numeric{name.removeprefix('DECIMAL')}"
     return _NAMES.get(name, "text")
-
-
-def typed_nulls(kinds: Iterable[Any]) -> list[Any]:
-    """A NULL of each type: binding with them tells the result's types where parameters left them open."""
-    return [None if str(kind) == "UNKNOWN" else duckdb.Value(None, kind) for kind in kinds]
 
 
 def extended(schema: pa.Schema, types: list[Any]) -> pa.Schema:

@@ -1,6 +1,7 @@
 """What a lane's thread does: one function for each call, each of them blocking."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -9,8 +10,8 @@ from queryflux.engines.duckdb.database import Database
 from queryflux.engines.duckdb.errors import READABLE, translate
 from queryflux.engines.duckdb.guard import check
 from queryflux.engines.duckdb.lanes import Lane
-from queryflux.engines.duckdb.parameters import bind_values
-from queryflux.engines.duckdb.schema import extend, extended, postgres_name, typed_nulls
+from queryflux.engines.duckdb.parameters import Guesses, bind_values, kinds_of, settle
+from queryflux.engines.duckdb.schema import extend, extended, postgres_name
 from queryflux.engines.duckdb.seam import arrow_schema, bind, run, stream
 from queryflux.engines.duckdb.statements import Effect, Parsed, Statements
 from queryflux.model.errors import EngineError, EngineErrorKind, QueryFluxError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 16384
+_CHANGES_TABLES = {"ALTER", "CREATE", "DROP", "ATTACH", "DETACH"}
 
 
 @dataclass(slots=True)
@@ -42,12 +44,13 @@ class Worker:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._statements = Statements(check if database.guarded else None)
+        self._guesses = Guesses()
 
     def start(self, lane: Lane, sql: str, parameters: tuple[Parameter, ...], target: str | None) -> Outcome:
         """Run a statement up to its first batch, or to its end. Raises QueryFluxError."""
         try:
             parsed = self._prepare(lane, sql, target)
-            values = bind_values(parameters)
+            values = bind_values(parameters, lambda: self._kinds(lane, sql, parameters))
             if parsed.rows:
                 return self._stream(lane, sql, values, parsed)
             return self._run(lane, sql, values, parsed)
@@ -82,13 +85,33 @@ class Worker:
         except duckdb.Error as error:
             raise translate(error, sql) from error
 
-    def describe(self, lane: Lane, sql: str, target: str | None) -> Shape:
-        """Parameter types and columns. Raises QueryFluxError."""
+    def describe(
+        self, lane: Lane, sql: str, target: str | None, parameters: tuple[Parameter, ...] = ()
+    ) -> Shape:
+        """Parameter types and columns; ``parameters`` have the types that the client has named, without
+        values. Raises QueryFluxError."""
         try:
             self._prepare(lane, sql, target)
-            return _shape(lane, sql)
+            return self._shape(lane, sql, parameters)
         except duckdb.Error as error:
             raise self._explained(_with_position(lane, sql, error)) from error
+
+    def _kinds(self, lane: Lane, sql: str, parameters: tuple[Parameter, ...]) -> list[Any]:
+        """Of text, whatever the client calls it, the binder says what it is read as."""
+        declared = ["" if isinstance(item.value, str) else item.type_name for item in parameters]
+        return kinds_of(partial(bind, lane.cursor), sql, declared, self._guesses, lane.target or "")[0]
+
+    def _shape(self, lane: Lane, sql: str, parameters: tuple[Parameter, ...]) -> Shape:
+        declared = [parameter.type_name for parameter in parameters]
+        kinds, bound = settle(partial(bind, lane.cursor), sql, declared, self._guesses, lane.target or "")
+        parameter_types = tuple(postgres_name(kind) for kind in kinds)
+        if bound.returns != "query_result":
+            return Shape(parameter_types, None)
+        types = ["VARCHAR" if str(kind) in {'"NULL"', "UNKNOWN"} else kind for kind in bound.types]
+        schema = arrow_schema(lane.cursor, bound.names, types)
+        for index, name in enumerate(bound.names):  # it numbers those that come twice
+            schema = schema.set(index, schema.field(index).with_name(name))
+        return Shape(parameter_types, extended(schema, bound.types))
 
     def _prepare(self, lane: Lane, sql: str, target: str | None) -> Parsed:
         cursor = lane.cursor
@@ -122,6 +145,8 @@ class Worker:
         """Anything that may change something: it runs to its end at once, and may yet return rows."""
         returns = bind(lane.cursor, sql).returns
         relation = run(lane.cursor, sql, values)
+        if parsed.type in _CHANGES_TABLES:
+            self._guesses.clear()
         outcome = Outcome(parsed.effect, tag=parsed.tag)
         if relation is None or returns == "nothing":
             return outcome
@@ -178,16 +203,3 @@ def _with_position(lane: Lane, sql: str, error: duckdb.Error) -> QueryFluxError:
         if position is not None and position >= len(prefix):
             found.position = position - len(prefix)
     return found
-
-
-def _shape(lane: Lane, sql: str) -> Shape:
-    bound = bind(lane.cursor, sql)
-    by_number = sorted(bound.parameters, key=lambda item: (len(item[0]), item[0]))
-    parameter_types = tuple(postgres_name(kind) for _, kind in by_number)
-    if bound.returns != "query_result":
-        return Shape(parameter_types, None)
-    if by_number:
-        bound = bind(lane.cursor, sql, typed_nulls(kind for _, kind in by_number))
-    types = ["VARCHAR" if str(kind) in {'"NULL"', "UNKNOWN"} else kind for kind in bound.types]
-    schema = arrow_schema(lane.cursor, bound.names, types)
-    return Shape(parameter_types, extended(schema, bound.types))

@@ -19,6 +19,12 @@ TABLES = (
 
 SCHEMAS = f"SELECT current_database(), n.nspname FROM pg_catalog.pg_namespace n WHERE {_NOT_OURS}"  # noqa: S608
 
+RUNNING = (
+    "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND usename = current_user"
+    " AND datname = current_database() AND pid <> pg_catalog.pg_backend_pid()"
+)
+"""Statements of our role that the server works on, wherever they come from."""
+
 
 def columns_sql(schema: str | None, table: str | None) -> str:
     """The query behind ``columns``."""

@@ -10,11 +10,12 @@ import importlib
 import logging
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from queryflux.engines.port import (
+    AskedFrames,
     ConnectionSpec,
     EngineConnection,
     EngineRequest,
@@ -25,8 +26,10 @@ from queryflux.engines.postgres.effects import Effects, effects_of
 from queryflux.engines.postgres.link import RESET_TIMEOUT, ServerLink, StatementKey
 from queryflux.engines.postgres.loss import ENDS_TRANSACTION, Lost, lost_with, session_lost
 from queryflux.engines.postgres.phases import Phase
+from queryflux.engines.postgres.quick import ask
 from queryflux.engines.postgres.relay import RelayFrames
 from queryflux.engines.postgres.settings import codec_of, settings_of, with_setting, without_setting
+from queryflux.engines.postgres.told import agrees, check
 from queryflux.model.errors import (
     EngineError,
     NotSupported,
@@ -37,7 +40,7 @@ from queryflux.model.errors import (
 from queryflux.model.protocol import ClientProtocol
 from queryflux.results.answer import Answer, Done, EngineStats, Frames, Shape
 from queryflux.runtime.threads import LaneThread
-from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery, SimpleQuery
+from queryflux.wire.postgres.native import BoundQuery, DescribeStatement, ExtendedQuery, Native, SimpleQuery
 
 if TYPE_CHECKING:
     from queryflux.engines.postgres.arrow import ArrowSession
@@ -90,7 +93,8 @@ class PostgresConnection(EngineConnection):
         """What a server connection must be set to before a statement of this client runs on it."""
         self.codec = codec_of(self.settings)
         self.link: ServerLink | None = None
-        self._running: RelayFrames | None = None
+        self.running: RelayFrames | None = None
+        """The statement that runs on it."""
         self._acquiring: asyncio.Task[ServerLink] | None = None
         self._arrow: ArrowSession | None = None
         self._lost_state = Lost.NOTHING
@@ -108,6 +112,11 @@ class PostgresConnection(EngineConnection):
 
     # Statements.
 
+    def ask(self, native: object, answered: Callable[[], object]) -> AskedFrames | None:
+        if self.link is not None or self._lost_state is not Lost.NOTHING or self._closed:
+            return None
+        return ask(self, native, answered)
+
     async def execute(self, request: EngineRequest) -> Answer:
         if self._closed:
             raise QueryCancelled("The connection was closed.")
@@ -116,14 +125,16 @@ class PostgresConnection(EngineConnection):
             return self._after_loss(request)
         if native is None:
             return await self._execute_plain(request)
-        if not isinstance(native, SimpleQuery | ExtendedQuery):
+        if not isinstance(native, SimpleQuery | ExtendedQuery | BoundQuery):
             raise NotSupported(f"PostgreSQL cannot run a {type(native).__name__}")
         effects = effects_of(native.text if isinstance(native, SimpleQuery) else native.sql)
         link = self.link
         if link is None:
             link = self.link = self.engine.pool.take(self.settings)
-        if link is None or self._running is not None or link.settings != self.settings:
+        if link is None or self.running is not None or link.settings != self.settings:
             link = await self._ready_link()
+        if native.told and not agrees(link, native):
+            await self._check(link, native)
         if effects is not None and self._pins(effects, link, native):
             link.pinned = True
         frames = RelayFrames(self, link, native, effects)
@@ -132,7 +143,7 @@ class PostgresConnection(EngineConnection):
         except BaseException:
             self.settle(link)
             raise
-        self._running = frames
+        self.running = frames
         try:
             await frames.begin()
         except BaseException:
@@ -143,8 +154,8 @@ class PostgresConnection(EngineConnection):
     async def _ready_link(self) -> ServerLink:
         """The held connection, or one from the pool, with this client's settings and nothing running."""
         self._cancelled = False
-        if self._running is not None:
-            await self._running.close()
+        if self.running is not None:
+            await self.running.close()
         link = self.link
         if link is None:
             link = self.engine.pool.take(self.settings) or await self._wait_for_link()
@@ -156,6 +167,14 @@ class PostgresConnection(EngineConnection):
             self.settle(link)
             raise QueryCancelled("The query was cancelled before it had begun.")
         return link
+
+    async def _check(self, link: ServerLink, native: Native) -> None:
+        self._cancelled = False
+        async with self._using(link):
+            await check(link, native)
+        if self._cancelled:
+            self.settle(link)
+            raise QueryCancelled("The query was cancelled before it had begun.")
 
     @asynccontextmanager
     async def _using(self, link: ServerLink) -> AsyncIterator[None]:
@@ -197,7 +216,7 @@ class PostgresConnection(EngineConnection):
         finally:
             self._acquiring = None
 
-    def _pins(self, effects: Effects, link: ServerLink, native: SimpleQuery | ExtendedQuery) -> bool:
+    def _pins(self, effects: Effects, link: ServerLink, native: Native) -> bool:
         if effects.sets is None:
             return effects.pins
         alone = isinstance(native, SimpleQuery) or native.sync
@@ -260,17 +279,17 @@ class PostgresConnection(EngineConnection):
 
     def resumed(self, frames: RelayFrames) -> None:
         """A suspended portal runs again."""
-        self._running = frames
+        self.running = frames
 
     def suspended(self, frames: RelayFrames) -> None:
         """A portal waits for its client; others may run meanwhile."""
-        if self._running is frames:
-            self._running = None
+        if self.running is frames:
+            self.running = None
 
     def finished(self, frames: RelayFrames) -> None:
         """A statement is over: note what it did to the session, give the connection back if it may go."""
-        if self._running is frames:
-            self._running = None
+        if self.running is frames:
+            self.running = None
         link = frames.link
         if frames.effects is not None and not link.broken:
             self._note(frames.effects, link, failed=frames.failure is not None)
@@ -278,7 +297,7 @@ class PostgresConnection(EngineConnection):
 
     def _note(self, effects: Effects, link: ServerLink, *, failed: bool) -> None:
         if effects.forgets:
-            link.statements.clear()
+            link.forget_all()
         if failed:
             return
         if effects.discards and link.status == b"I":
@@ -309,7 +328,7 @@ class PostgresConnection(EngineConnection):
             and not link.pinned
             and not link.unsynced
             and not link.cancelling
-            and (self._running is None or self._running.phase is Phase.OVER)
+            and (self.running is None or self.running.phase is Phase.OVER)
         ):
             self.link = None
             self.engine.pool.give(link)
@@ -327,8 +346,8 @@ class PostgresConnection(EngineConnection):
         self._cancelled = True
         if self._acquiring is not None:
             self._acquiring.cancel()
-        if self._running is not None:
-            await self._running.stop()
+        if self.running is not None:
+            await self.running.stop()
         if self._arrow is not None:
             await self._arrow.cancel()
 
@@ -336,8 +355,8 @@ class PostgresConnection(EngineConnection):
         link = self.link
         if link is None or not link.unsynced:
             return
-        if self._running is not None:
-            await self._running.close()
+        if self.running is not None:
+            await self.running.close()
         async with self._using(link):
             await link.sync()
         self.settle(link)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from queryflux.engines.postgres.errors import engine_error
-from queryflux.engines.postgres.link import ServerLink
+from queryflux.engines.postgres.errors import engine_error, plan_is_stale
+from queryflux.engines.postgres.link import ServerLink, StatementKey
 from queryflux.engines.postgres.settings import codec_of, encoded
-from queryflux.model.errors import EngineConnectionLost, ProtocolViolation, QueryFluxError
+from queryflux.model.errors import EngineConnectionLost, EngineError, ProtocolViolation, QueryFluxError
 from queryflux.wire.postgres import client as wire
 from queryflux.wire.postgres.constants import Back
 
@@ -18,6 +18,8 @@ class Described:
     raw: bytes
     parameters: tuple[int, ...]
     columns: tuple[wire.Column, ...] | None
+    result: bytes
+    """The second of the two messages."""
 
 
 async def describe_on(link: ServerLink, sql: str, oids: tuple[int, ...]) -> Described:
@@ -26,9 +28,19 @@ async def describe_on(link: ServerLink, sql: str, oids: tuple[int, ...]) -> Desc
     Raises EngineError, EngineConnectionLost, InvalidRequest.
     """
     key = (sql, oids)
+    retriable = link.status == b"I" and not link.unsynced and bool(link.prepared(key))
+    try:
+        return await _describe(link, key)
+    except EngineError as error:
+        if not (retriable and plan_is_stale(error)):
+            raise
+    return await _describe(link, key)
+
+
+async def _describe(link: ServerLink, key: StatementKey) -> Described:
     name, before = link.prepared(key), b""
     if not name:
-        name, before = link.prepare(key, encoded(sql, codec_of(link.settings or ())), named=True)
+        name, before = link.prepare(key, encoded(key[0], codec_of(link.settings or ())), named=True)
     batch = link.unsynced
     link.stream.write(before + wire.describe_statement(name) + (wire.FLUSH if batch else wire.SYNC))
     raw: list[bytes] = []
@@ -53,7 +65,7 @@ async def describe_on(link: ServerLink, sql: str, oids: tuple[int, ...]) -> Desc
                     columns = tuple(wire.parse_row_description(messages.body))
                 done = batch
             elif kind == Back.ERROR:
-                link.statements.pop(key, None)
+                link.forget(key)
                 failure = engine_error(wire.parse_error(messages.body))
                 if isinstance(failure, EngineConnectionLost):
                     link.broken = True
@@ -66,4 +78,6 @@ async def describe_on(link: ServerLink, sql: str, oids: tuple[int, ...]) -> Desc
             raise link.garbage(error) from error
     if failure is not None:
         raise failure
-    return Described(b"".join(raw), parameters, columns)
+    if name:
+        link.shapes[name] = raw[-1]
+    return Described(b"".join(raw), parameters, columns, raw[-1])

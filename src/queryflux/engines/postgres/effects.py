@@ -85,6 +85,19 @@ def effects_of(text: str) -> Effects | None:
     return found
 
 
+def leaves_nothing(text: str) -> bool:
+    """Whether a text of one statement, which begins with one of PLAIN_WORDS, surely leaves nothing behind: it
+    could by what it calls alone."""
+    lowered = text.lower()
+    return not (
+        "set_config" in lowered
+        or "_lock" in lowered
+        or "temp" in lowered
+        or "setseed" in lowered
+        or "dblink" in lowered
+    )
+
+
 def _look(text: str) -> Effects | None:
     lowered = text.lower()
     for mark in _TOUCHES:  # no any(): this is asked of every new text

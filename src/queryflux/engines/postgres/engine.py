@@ -155,6 +155,13 @@ class PostgresEngine(Engine):
             reason = str(error) or f"no answer within {PROBE_TIMEOUT:.0f} s"
             raise EngineUnavailable(f"PostgreSQL at {self.target.where}: {reason}") from error
 
+    async def count_running(self, query: str | None = None) -> int | None:
+        reply = await self.ask(query or catalog.RUNNING)
+        value = reply.rows[0][0] if len(reply.rows) == 1 and reply.rows[0] else None
+        if value is None or not value.isdigit():
+            raise EngineError(f"cluster {self.name}: what counts its queries gives no single number")
+        return int(value)
+
     async def tables(self) -> list[TableRef]:
         reply = await self.ask(catalog.TABLES)
         return catalog.table_refs(reply.rows)

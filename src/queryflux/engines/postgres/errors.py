@@ -2,13 +2,13 @@
 
 from queryflux.model.errors import EngineConnectionLost, EngineError, EngineErrorKind
 from queryflux.wire.postgres.client import ServerError
+from queryflux.wire.postgres.errors import CHANGED_RESULT
 
 _K = EngineErrorKind
 
 QUERY_CANCELED = "57014"
 IN_FAILED_TRANSACTION = "25P02"
 UNKNOWN_STATEMENT = "26000"
-CHANGED_RESULT = ("0A000", "cached plan must not change result type")
 
 BY_STATE: dict[str, EngineErrorKind] = {
     "42601": _K.SYNTAX,
@@ -67,8 +67,8 @@ def engine_error(error: ServerError) -> EngineError | EngineConnectionLost:
     )
 
 
-def plan_is_stale(error: ServerError) -> bool:
+def plan_is_stale(error: ServerError | EngineError) -> bool:
     """The server forgot a prepared statement, or the tables under it changed: prepare it again."""
     return error.sqlstate == UNKNOWN_STATEMENT or (
-        error.sqlstate == CHANGED_RESULT[0] and error.message.startswith(CHANGED_RESULT[1])
+        error.sqlstate == "0A000" and error.message.startswith(CHANGED_RESULT)
     )

@@ -48,19 +48,22 @@ class Reply:
 
 class ServerLink:
     """A connection that has started up. ``settings`` are those replayed on it, None when unknown;
-    ``status`` is the last ReadyForQuery's; ``unsynced`` while a batch has no Sync yet."""
+    ``status`` is the last ReadyForQuery's; ``unsynced`` while a batch has no Sync yet; ``gone`` once the
+    server has closed it."""
 
     __slots__ = (
         "_cancels",
         "_names",
         "_poll",
         "broken",
+        "gone",
         "idle_since",
         "key",
         "messages",
         "pid",
         "pinned",
         "settings",
+        "shapes",
         "statements",
         "status",
         "stream",
@@ -79,12 +82,16 @@ class ServerLink:
         self.pinned = False
         self.unsynced = False
         self.broken = False
+        self.gone = False
         self.idle_since = 0.0
         self.statements: OrderedDict[StatementKey, bytes] = OrderedDict()
+        self.shapes: dict[bytes, bytes] = {}
+        """By name: the RowDescription or NoData of what was described. The server keeps to it."""
         self._names = 0
         self._cancels = 0
         self._poll = select.poll()
         self._poll.register(stream.fileno, READ_EVENTS)
+        stream.on_gone(self._closed_by_server)
 
     # Bytes.
 
@@ -101,6 +108,9 @@ class ServerLink:
     async def read(self) -> None:
         """Wait for bytes and hand them to ``messages``. Raises EngineConnectionLost."""
         self.messages.feed(await self.chunk())
+
+    def _closed_by_server(self) -> None:
+        self.gone = True
 
     def lost(self, reason: str) -> EngineConnectionLost:
         """The error for a connection that broke under a statement; marks it."""
@@ -128,13 +138,13 @@ class ServerLink:
             or self.unsynced
             or self.status != b"I"
             or self._cancels
-            or self.stream.closed
+            or self.gone
             or not self.messages.empty
         )
 
     def disturbed(self) -> bool:
         """Whether anything arrived while it lay idle: the server's goodbye, as a rule."""
-        return self.stream.closed or self.stream.buffered > 0 or bool(self._poll.poll(0))
+        return self.gone or self.stream.buffered > 0 or bool(self._poll.poll(0))
 
     def abort(self) -> None:
         """Drop it at once."""
@@ -164,10 +174,20 @@ class ServerLink:
         before = b""
         if len(self.statements) >= MAX_STATEMENTS:
             _, oldest = self.statements.popitem(last=False)
+            self.shapes.pop(oldest, None)
             before = wire.close_statement(oldest)
         self._names += 1
         name = self.statements[key] = b"qf%d" % self._names
         return name, before + wire.parse(name, sql, key[1])
+
+    def forget(self, key: StatementKey) -> None:
+        """The server does not have it any more, or not as it was."""
+        self.shapes.pop(self.statements.pop(key, b""), None)
+
+    def forget_all(self) -> None:
+        """The server has dropped every prepared statement."""
+        self.statements.clear()
+        self.shapes.clear()
 
     def next_portal(self) -> bytes:
         """A portal name that this connection has not used yet."""
@@ -243,7 +263,7 @@ class ServerLink:
         if self.status != b"I":
             await self.simple("ROLLBACK")
         if self.pinned:
-            self.statements.clear()
+            self.forget_all()
             await self.simple("DISCARD ALL")
             self.settings = ()
             self.pinned = False

@@ -28,6 +28,10 @@ class Pooled(Protocol):
     def usable(self) -> bool:
         """Nothing speaks against giving it to the next client."""
 
+    @property
+    def gone(self) -> bool:
+        """It is known to be closed."""
+
     def disturbed(self) -> bool:
         """Whether the server said anything, or left, while it lay idle."""
 
@@ -63,6 +67,20 @@ class Pool(Generic[L]):
     def idle(self) -> int:
         """Connections that nobody uses."""
         return len(self._idle)
+
+    def ready(self, settings: Settings) -> L | None:
+        """The connection that came back last, if it is as a moment ago another statement left it and has
+        these very settings; else ask ``take``."""
+        idle = self._idle
+        if idle:
+            link = idle[-1]
+            if (
+                link.settings is settings
+                and not link.gone
+                and self._clock.monotonic() - link.idle_since < CHECK_AFTER
+            ):
+                return idle.pop()
+        return None
 
     def take(self, settings: Settings) -> L | None:
         """An idle connection, at once; None when there is none."""
@@ -170,6 +188,14 @@ class Pool(Generic[L]):
             return
         link.idle_since = self._clock.monotonic()
         self._idle.append(link)
+
+    def back(self, link: L) -> None:
+        """``give`` for one from ``ready`` that a statement has left as it was."""
+        if link.gone or self._waiters or self._closed:
+            self.give(link)
+        else:
+            link.idle_since = self._clock.monotonic()
+            self._idle.append(link)
 
     def drop(self, link: L) -> None:
         """Close a connection that was handed out."""

@@ -6,7 +6,6 @@ in one piece. Whoever stops a statement takes over reading from its client.
 """
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from queryflux.engines.postgres.effects import Effects
@@ -14,8 +13,11 @@ from queryflux.engines.postgres.errors import QUERY_CANCELED, engine_error, plan
 from queryflux.engines.postgres.link import ServerLink, StatementKey
 from queryflux.engines.postgres.phases import OURS, PASSED, TABLE, Event, Phase
 from queryflux.engines.postgres.settings import encoded
+from queryflux.engines.postgres.stopping import wait_for
+from queryflux.engines.postgres.told import check, learn
 from queryflux.model.errors import (
     EngineConnectionLost,
+    EngineError,
     InvalidRequest,
     ProtocolViolation,
     QueryCancelled,
@@ -24,15 +26,10 @@ from queryflux.model.protocol import ClientProtocol
 from queryflux.results.answer import EngineStats, Frames
 from queryflux.wire.postgres import client as wire
 from queryflux.wire.postgres.constants import Back, Front
-from queryflux.wire.postgres.native import ExtendedQuery, SimpleQuery
+from queryflux.wire.postgres.native import BoundQuery, ExtendedQuery, Native, SimpleQuery
 
 if TYPE_CHECKING:
     from queryflux.engines.postgres.connection import PostgresConnection
-
-log = logging.getLogger(__name__)
-
-CANCEL_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 4.0)
-"""Seconds after each CancelRequest until the next: one that arrives before the statement does is lost."""
 
 _DESCRIBE_UNNAMED = wire.describe_portal(b"")
 _EXECUTE_UNNAMED = wire.execute(b"", 0)
@@ -52,7 +49,11 @@ class RelayFrames(Frames):
     _first: bytes | None = None
     _key: StatementKey | None = None
     _cached = False
+    _unchecked = False
+    """It is to be sent again, but not before the server has told what it gives by now."""
     _parsing: StatementKey | None = None
+    _learning: StatementKey | None = None
+    """It is prepared with this message, and its columns come with the rows."""
     _portal = b""
     _batch = False
     _sync_late = False
@@ -65,7 +66,7 @@ class RelayFrames(Frames):
         self,
         owner: "PostgresConnection",
         link: ServerLink,
-        native: SimpleQuery | ExtendedQuery,
+        native: Native,
         effects: Effects | None,
     ) -> None:
         self._owner = owner
@@ -84,7 +85,8 @@ class RelayFrames(Frames):
                 return
             self._batch = not native.sync
             retriable = link.status == b"I" and not link.unsynced
-            self._sync_late = native.sync and self.effects is not None and self.effects.copies
+            copies = self.effects is not None and self.effects.copies
+            self._sync_late = copies and isinstance(native, ExtendedQuery) and native.sync
             data = self._message(native)
         except InvalidRequest:
             self._forget_unparsed()
@@ -94,15 +96,18 @@ class RelayFrames(Frames):
             link.unsynced = True
         link.stream.write(data)
 
-    def _message(self, native: ExtendedQuery) -> bytes:
+    def _message(self, native: ExtendedQuery | BoundQuery) -> bytes:
         link = self.link
         key = self._key = (native.sql, native.parameter_oids)
         statement, before = link.prepared(key), b""
         self._cached = bool(statement)
         if not statement:
             self._parsing = key
+            self._learning = key if native.describe else None
             sql = encoded(native.sql, self._owner.codec)
             statement, before = link.prepare(key, sql, named=self._owner.seen_before(key))
+        if isinstance(native, BoundQuery):
+            return before + wire.bind_to(statement, native.rest, native.bound)
         portal = self._portal = link.next_portal() if native.max_rows else b""
         bind = wire.bind(
             portal, statement, native.parameter_formats, native.parameter_values, native.result_formats
@@ -129,6 +134,8 @@ class RelayFrames(Frames):
                 return
             link.messages.feed(chunk)
         self._first = await self._pull()
+        if self._learning is not None:
+            learn(link, self._learning, self._first)
 
     async def _chunk(self) -> bytes:
         self._busy = True
@@ -147,6 +154,8 @@ class RelayFrames(Frames):
         link = self.link
         self._first = chunk[begin:-6]
         self.rows = rows
+        if self._learning is not None:
+            learn(link, self._learning, self._first)
         self._parsing = None
         link.status = chunk[-1:]
         link.unsynced = False
@@ -173,6 +182,8 @@ class RelayFrames(Frames):
         while True:
             if self.stopped:
                 raise QueryCancelled("The query was cancelled.")
+            if self._unchecked:
+                await self._check_again()
             phase = self.phase
             if phase is Phase.OVER:
                 return None
@@ -184,10 +195,32 @@ class RelayFrames(Frames):
             if frame and not self.stopped:
                 return frame
 
+    async def _check_again(self) -> None:
+        """The server has given up what it had prepared: run it anew if it gives what the client was told."""
+        self._unchecked = False
+        self._busy = True
+        try:
+            await check(self.link, self.native)
+            if self.stopped:
+                self._move(Event.LEAVE)
+                raise QueryCancelled("The query was cancelled.")
+            self.send()
+        except EngineConnectionLost as error:
+            self.fail(error)
+            raise
+        except EngineError as error:
+            self.failure = error
+            self._move(Event.LEAVE)
+            raise
+        finally:
+            self._busy = False
+            self._hand_over()
+
     async def _read(self) -> bytes:
         self._busy = True
         try:
-            if self.link.messages.empty or not (frame := self._scan()):
+            frame = b"" if self.link.messages.empty else self._scan()
+            if not frame and not self._unchecked:
                 await self.link.read()
                 frame = self._scan()
         except EngineConnectionLost as error:
@@ -216,7 +249,7 @@ class RelayFrames(Frames):
 
     def _forget_unparsed(self) -> None:
         if self._parsing is not None:
-            self.link.statements.pop(self._parsing, None)
+            self.link.forget(self._parsing)
             self._parsing = None
 
     def _scan(self) -> bytes:
@@ -279,7 +312,12 @@ class RelayFrames(Frames):
         link.status = status
         link.unsynced = self._ready_due = False
         self._move(Event.READY)
-        if retry:
+        if retry and self.native.told:
+            if self.stopped:
+                self._move(Event.LEAVE)
+            else:
+                self._unchecked = True
+        elif retry:
             self.send()
         elif self.phase is Phase.SUSPENDED and status != b"T":
             self._move(Event.LEAVE)
@@ -296,7 +334,7 @@ class RelayFrames(Frames):
         if self._sync_late:
             self._sync_late = False
             self.link.stream.write(wire.SYNC)
-        elif uploading and isinstance(self.native, ExtendedQuery) and not self._batch:
+        elif uploading and not isinstance(self.native, SimpleQuery) and not self._batch:
             self._second_sync()
 
     def _second_sync(self) -> None:
@@ -312,7 +350,7 @@ class RelayFrames(Frames):
             return False
         if not plan_is_stale(wire.parse_error(self.link.messages.body)):
             return False
-        self.link.statements.pop(self._key, None)
+        self.link.forget(self._key)
         return self._cached
 
     def _error(self) -> None:
@@ -378,7 +416,7 @@ class RelayFrames(Frames):
             self.link.stream.write(wire.SYNC)
         elif self._batch:
             self.link.stream.write(wire.FLUSH)
-        elif isinstance(self.native, ExtendedQuery):
+        elif not isinstance(self.native, SimpleQuery):
             self._second_sync()
 
     # Stopping.
@@ -413,23 +451,10 @@ class RelayFrames(Frames):
     async def _drain_or_drop(self, *, cancel: bool) -> None:
         drain = self._owner.engine.tasks.spawn("drain", self._drain())
         try:
-            for pause in CANCEL_PAUSES:
-                if cancel:
-                    await self.link.request_cancel()
-                await asyncio.wait({drain}, timeout=pause)
-                if drain.done():
-                    return
-            log.warning(
-                "PostgreSQL %s did not stop a query within %.0f s of being asked; its connection is dropped",
-                self.link.target.where,
-                sum(CANCEL_PAUSES),
-            )
+            await wait_for(drain, self.link, cancel=cancel)
         finally:
-            if not drain.done():
-                drain.cancel()
-                await asyncio.wait({drain})
-                if self.phase is not Phase.OVER:
-                    self.fail(self.link.lost("the query could not be stopped"))
+            if drain.cancelled() and self.phase is not Phase.OVER:
+                self.fail(self.link.lost("the query could not be stopped"))
 
     async def _drain(self) -> None:
         """Read to the end, leaving a read that is under way to its task."""

@@ -34,9 +34,10 @@ _REPLAYED = {
 }
 _OPTION = re.compile(r"(?:-c\s*|--)([A-Za-z_.-]+)=((?:\\.|[^\\\s])*)")
 
+UTF8 = "utf-8"
 _CODECS = {
-    "UTF8": "utf-8",
-    "UNICODE": "utf-8",
+    "UTF8": UTF8,
+    "UNICODE": UTF8,
     "LATIN1": "latin-1",
     "LATIN9": "iso8859-15",
     "WIN1250": "cp1250",
@@ -96,8 +97,8 @@ def codec_of(settings: Settings) -> str:
     for name, value in settings:
         if name == "client_encoding":
             word = "".join(char for char in value.upper() if char.isalnum() or char == "_")
-            return _CODECS.get(word, "utf-8")
-    return "utf-8"
+            return _CODECS.get(word, UTF8)
+    return UTF8
 
 
 def encoded(text: str, codec: str) -> bytes:

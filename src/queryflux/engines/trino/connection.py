@@ -1,18 +1,25 @@
 """One client's way to a coordinator: HTTP keeps no connection between statements, so what there is to keep is
-the transaction's id, and for clients of other doors the session."""
+the transaction's id, and for clients of other doors the session.
+
+Nearly every statement of a Trino client is the ordinary one: outside a transaction, over a connection that is
+there, answered at once and whole with a head like the one before. ``_relayed`` does that in one coroutine;
+what turns out otherwise goes on with ``TrinoStatement``, from where it stands.
+"""
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from queryflux.engines.control import spoken
 from queryflux.engines.port import ConnectionSpec, EngineConnection, EngineRequest, TransactionStatus
 from queryflux.engines.trino.batches import TrinoBatches, read_page
 from queryflux.engines.trino.describe import shape
 from queryflux.engines.trino.pages import PageWithRows
-from queryflux.engines.trino.relay import TrinoRelay
+from queryflux.engines.trino.relay import TrinoRelay, for_the_client
 from queryflux.engines.trino.rows import PlainRows, run
-from queryflux.engines.trino.session import SessionState, native_headers
-from queryflux.engines.trino.statement import CANCEL_SECONDS, TrinoStatement
+from queryflux.engines.trino.session import Pairs, SessionState, native_headers
+from queryflux.engines.trino.statement import CANCEL_SECONDS, TrinoStatement, post_message, query_id_in
 from queryflux.engines.trino.transactions import (
     NO_TRANSACTION,
     ROLLBACK,
@@ -23,6 +30,7 @@ from queryflux.engines.trino.transactions import (
 )
 from queryflux.model.errors import InvalidRequest, QueryCancelled, QueryFluxError, TransactionFailed
 from queryflux.results.answer import Answer, Done, EngineStats, Shape
+from queryflux.runtime.connections import ANSWER_SECONDS
 from queryflux.wire.http1 import Response
 from queryflux.wire.trino.native import TrinoStatement as NativeStatement
 
@@ -36,7 +44,10 @@ class TrinoConnection(EngineConnection):
     def __init__(self, engine: "TrinoEngine", spec: ConnectionSpec) -> None:
         self._engine = engine
         self._spec = spec
-        self._base: tuple[tuple[str, str], ...] = ()
+        self._base: Pairs = ()
+        self._native: NativeStatement | None = None
+        self._head = b""
+        """Of the POST of a statement that comes with the headers of ``_native``, outside a transaction."""
         self._session = SessionState()
         self._transaction_id: str | None = None
         self._status = TransactionStatus.IDLE
@@ -50,7 +61,62 @@ class TrinoConnection(EngineConnection):
     def transaction(self) -> TransactionStatus:
         return self._status
 
-    async def execute(self, request: EngineRequest) -> Answer:
+    @property
+    def running_id(self) -> str | None:
+        statement = self._statement
+        uri = None if statement is None or statement.ended else statement.next_uri
+        return query_id_in(uri) if uri is not None else None
+
+    def execute(self, request: EngineRequest) -> Coroutine[Any, Any, Answer]:
+        native = request.native
+        if type(native) is NativeStatement and self._transaction_id is None and self._controlling is None:
+            statement = self._statement
+            free = (statement is None or statement.ended) and not (self._closed or self._engine.closed)
+            if free and spoken(request.sql) is None:
+                return self._relayed(request.sql, native)
+        return self._executed(request)
+
+    async def _relayed(self, sql: str, native: NativeStatement) -> Answer:
+        """The ordinary statement. Raises as ``execute``."""
+        head = self._head if native is self._native else self._learn(native)
+        engine = self._engine
+        client = engine.client
+        statement = self._statement = TrinoStatement(engine.way, self._base)
+        message = post_message(head, sql)
+        now = engine.clock.monotonic()
+        connection = client.take(now)
+        try:
+            if connection is None:
+                response = await statement.exchange("POST", message)
+            else:
+                statement.attach(connection.stream)
+                connection.send("POST", message, now, ANSWER_SECONDS)
+                data = await connection.stream.read()
+                body = connection.parser.again(data, connection.ordinary)
+                if body is not None:
+                    connection.answered()
+                    statement.detach()
+                    client.done(connection)
+                    return TrinoRelay(statement, body, sql, self._over)
+                rest = client.receive(connection, statement, data)
+                response = await statement.exchange("POST", message, rest)
+            return TrinoRelay(statement, response.body, sql, self._over, for_the_client(response.pairs))
+        except BaseException as error:
+            if connection is not None and connection.busy:
+                client.drop(connection)
+            await statement.stop()
+            self._over(error)
+            raise
+
+    def _learn(self, native: NativeStatement) -> bytes:
+        """The head of a POST with these headers, for this and further statements. Raises InvalidRequest."""
+        self._base = self._base or self._engine.base_headers(self._spec.identity)
+        self._head = self._engine.way.post_head(self._base, self._native_headers(native))
+        self._native = native
+        return self._head
+
+    async def _executed(self, request: EngineRequest) -> Answer:
+        """Any statement."""
         self._check_free()
         command = control(request.sql)
         if command is not None:
@@ -58,31 +124,44 @@ class TrinoConnection(EngineConnection):
         self._check_not_failed()
         statement = self._begin()
         try:
-            response = await statement.post(request.sql, self._headers(request))
+            sql, headers = await self._told(request)
+            response = await statement.post(sql, headers)
             if isinstance(request.native, NativeStatement):
-                return TrinoRelay(statement, response, request.sql, self._over)
-            return await self._answer(statement, response, request.sql)
+                return TrinoRelay(statement, response.body, sql, self._over, for_the_client(response.pairs))
+            return await self._answer(statement, response, sql)
         except BaseException as error:
             await statement.stop()
             self._over(error)
             raise
+
+    def resume(self, request: EngineRequest, uri: str, had: int) -> Answer:
+        self._check_free()
+        statement = self._begin()
+        statement.next_uri = uri
+        return TrinoRelay(statement, None, request.sql, self._over, had=had)
 
     async def describe(self, request: EngineRequest) -> Shape:
         self._check_free()
         if control(request.sql) is not None:
             return Shape((), None)
         self._check_not_failed()
-        headers = self._headers(request)
+        looking = self._begin()
+        try:
+            text, headers = await self._told(request)
+        finally:
+            self._over(None)
+        if (cancelled := looking.why_ended()) is not None:
+            raise cancelled
 
         async def ask(sql: str, more: tuple[tuple[str, str], ...]) -> PlainRows:
             statement = self._begin()
             try:
-                return await run(statement, sql, (*headers, *more), shown=request.sql)
+                return await run(statement, sql, (*headers, *more), shown=text)
             finally:
                 self._over(None)
 
         try:
-            return await shape(request.sql, ask)
+            return await shape(text, ask)
         except QueryFluxError:
             self._fail()
             raise
@@ -104,7 +183,7 @@ class TrinoConnection(EngineConnection):
             return
         self._closed = True
         await self._settle()
-        if self._statement is not None:
+        if self._statement is not None and not self._statement.ended:
             await self._statement.stop()
         if self._transaction_id is not None:
             with contextlib.suppress(QueryFluxError, TimeoutError):  # idle transactions end by themselves
@@ -113,6 +192,18 @@ class TrinoConnection(EngineConnection):
             self._transaction_id = None
             self._status = TransactionStatus.IDLE
         self._engine.forget(self)
+
+    def leave(self) -> bool:
+        if self._closed:
+            return True
+        statement = self._statement
+        if self._transaction_id is not None or self._controlling is not None:
+            return False
+        if statement is not None and not statement.ended:
+            return False
+        self._closed = True
+        self._engine.forget(self)
+        return True
 
     # Beginning and ending a statement.
 
@@ -136,13 +227,22 @@ class TrinoConnection(EngineConnection):
         self._statement = engine.statement(self._base)
         return self._statement
 
-    def _headers(self, request: EngineRequest) -> tuple[tuple[str, str], ...]:
+    async def _told(self, request: EngineRequest) -> tuple[str, Pairs]:
+        """The text and the headers of a statement. Raises InvalidRequest."""
         native = request.native
         if isinstance(native, NativeStatement):
-            headers = native_headers(native)
-        else:
-            headers = self._session.headers(request)
-        return (*headers, (TRANSACTION_ID, self._transaction_id or NO_TRANSACTION))
+            return request.sql, self._native_headers(native)
+        places = self._engine.places
+        sql = await places.spelled(request.session, request.sql)
+        headers = self._session.headers(request, await places.names(request.session, sql))
+        return sql, (*headers, self._transaction_header)
+
+    def _native_headers(self, native: NativeStatement) -> Pairs:
+        return (*native_headers(native), self._transaction_header)
+
+    @property
+    def _transaction_header(self) -> tuple[str, str]:
+        return TRANSACTION_ID, self._transaction_id or NO_TRANSACTION
 
     def _over(self, failure: BaseException | None) -> None:
         self._statement = None

@@ -46,18 +46,26 @@ class Page(msgspec.Struct, rename="camel"):
     update_type: str | None = None
     update_count: int | None = None
 
+    def figures(self) -> EngineStats:
+        """What the coordinator says of its work."""
+        told = self.stats
+        return EngineStats(
+            self.id,
+            told.elapsed_time_millis,
+            told.cpu_time_millis,
+            told.processed_rows,
+            told.processed_bytes,
+            told.physical_input_bytes,
+            told.peak_memory_bytes,
+            told.spilled_bytes,
+            told.total_splits,
+        )
+
     def fill(self, stats: EngineStats) -> None:
-        """Note what the coordinator says of its work."""
-        mine = self.stats
-        stats.backend_query_id = self.id
-        stats.elapsed_ms = mine.elapsed_time_millis
-        stats.cpu_ms = mine.cpu_time_millis
-        stats.processed_rows = mine.processed_rows
-        stats.processed_bytes = mine.processed_bytes
-        stats.physical_input_bytes = mine.physical_input_bytes
-        stats.peak_memory_bytes = mine.peak_memory_bytes
-        stats.spilled_bytes = mine.spilled_bytes
-        stats.total_splits = mine.total_splits
+        """Note the same in ``stats``."""
+        told = self.figures()
+        for name in told.__struct_fields__:
+            setattr(stats, name, getattr(told, name))
 
 
 class PageWithRows(Page):

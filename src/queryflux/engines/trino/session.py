@@ -10,7 +10,6 @@ from urllib.parse import quote_plus, unquote_plus
 
 from queryflux.engines.port import EngineRequest
 from queryflux.model.errors import InvalidRequest
-from queryflux.model.statement import Session
 from queryflux.wire.trino.native import TrinoStatement
 
 SOURCE = "queryflux"
@@ -41,9 +40,9 @@ class SessionState:
         self._prepared: dict[str, str] = {}
         self._roles: dict[str, str] = {}
 
-    def headers(self, request: EngineRequest) -> Pairs:
-        """The request headers of a statement."""
-        catalog, schema = names_of(request.session)
+    def headers(self, request: EngineRequest, names: tuple[str, str]) -> Pairs:
+        """The request headers of a statement; ``names`` are catalog and schema where none was set here."""
+        catalog, schema = names
         found = [
             ("X-Trino-Source", SOURCE),
             ("X-Trino-Client-Capabilities", CAPABILITIES),
@@ -95,18 +94,6 @@ class SessionState:
 
 def _joined(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{quote_plus(key)}={quote_plus(value)}" for key, value in pairs.items())
-
-
-def names_of(session: Session) -> tuple[str, str]:
-    """Catalog and schema of a session, empty where it has none. A client that has one name only (PostgreSQL's
-    database, MySQL's schema) may write both into it: ``catalog.schema``. Trino refuses a schema without a
-    catalog, so a schema alone is not sent."""
-    catalog, schema = session.catalog or "", session.database or ""
-    if not schema and "." in catalog:
-        catalog, _, schema = catalog.partition(".")
-    elif not catalog and "." in schema:
-        catalog, _, schema = schema.partition(".")
-    return catalog, schema if catalog else ""
 
 
 def tags(pairs: Mapping[str, str | None]) -> str:

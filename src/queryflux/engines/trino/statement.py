@@ -9,10 +9,13 @@ on a connection that turned out to have been closed while it was idle.
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from queryflux.engines.trino.client import Broken, Call, Client, Unreachable
+from queryflux.engines.trino.client import Client
 from queryflux.model.errors import (
     EngineConnectionLost,
     EngineError,
@@ -21,6 +24,7 @@ from queryflux.model.errors import (
     QueryCancelled,
 )
 from queryflux.runtime.clock import Clock
+from queryflux.runtime.connections import Broken, Call, Unreachable
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.wire.http1 import Response, encode_request
 
@@ -35,6 +39,7 @@ CANCEL_SECONDS = 5.0
 _SHOWN = 300
 MAX_KEPT = 256
 MAX_KEPT_BYTES = 4096
+_QUERY_ID = re.compile(r"/v1/statement/(?:queued/|scheduled/|executing/)?([^/?]+)/")
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -58,60 +63,64 @@ class HeaderBlocks:
         return block
 
 
-class TrinoStatement:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an engine's statements reach their coordinator."""
+
+    client: Client
+    clock: Clock
+    tasks: TaskGroup
+    blocks: HeaderBlocks = field(default_factory=HeaderBlocks)
+
+    def post_head(self, base: Pairs, more: Pairs) -> bytes:
+        """The head of a POST up to where the length of the statement stands. Raises ProtocolViolation."""
+        return b"%b%bContent-Length: " % (self.client.target.post_line, self.blocks.encoded(base, more))
+
+
+def post_message(head: bytes, sql: str) -> bytes:
+    """The POST of a statement, after such a head."""
+    body = sql.encode()
+    return b"%b%d\r\n\r\n%b" % (head, len(body), body)
+
+
+class TrinoStatement(Call):
     """``next_uri`` is the coordinator's own; ``ended`` says that nothing of it is left there."""
 
-    __slots__ = (
-        "_blocks",
-        "_call",
-        "_client",
-        "_clock",
-        "_headers",
-        "_stopping",
-        "_tasks",
-        "cancelled",
-        "ended",
-        "next_uri",
-    )
+    # Where most statements that are relayed begin and end: an object of its own has what changed.
+    next_uri: str | None = None
+    ended = False
+    cancelled = False
+    _stopping: asyncio.Task[None] | None = None
 
-    def __init__(
-        self, client: Client, clock: Clock, tasks: TaskGroup, headers: Pairs, blocks: HeaderBlocks
-    ) -> None:
+    def __init__(self, way: Way, headers: Pairs) -> None:
         """``headers`` go with each request: Host, credentials, user."""
-        self.next_uri: str | None = None
-        self.ended = False
-        self.cancelled = False
-        self._client = client
-        self._clock = clock
-        self._tasks = tasks
+        self._way = way
         self._headers = headers
-        self._blocks = blocks
-        self._call = Call()
-        self._stopping: asyncio.Task[None] | None = None
 
     async def post(self, sql: str, headers: Pairs) -> Response:
         """Begin. Raises EngineUnavailable (nothing was started), EngineError, EngineConnectionLost,
         QueryCancelled."""
-        body = sql.encode()
-        lines = self._blocks.encoded(self._headers, headers)
-        first = self._client.target.post_line
-        message = b"%b%bContent-Length: %d\r\n\r\n%b" % (first, lines, len(body), body)
-        return await self._exchange("POST", message)
+        return await self.exchange("POST", post_message(self._way.post_head(self._headers, headers), sql))
 
     async def get(self) -> Response:
         """The next page. Raises EngineConnectionLost, QueryCancelled."""
         assert self.next_uri is not None
         message = encode_request("GET", path_of(self.next_uri), self._headers)
-        return await self._exchange("GET", message)
+        return await self.exchange("GET", message)
 
-    async def _exchange(self, method: str, message: bytes) -> Response:
+    async def exchange(
+        self, method: str, message: bytes, first: Coroutine[Any, Any, Response] | None = None
+    ) -> Response:
+        """A request and its response. ``first`` is the first try, where that is under way already. Raises as
+        ``post``."""
         tries = 0
         while True:
-            if self.cancelled:
+            if self.cancelled and first is None:
                 raise QueryCancelled("the query was cancelled")
             tries += 1
+            attempt, first = first or self._way.client.request(method, message, self), None
             try:
-                response = await self._client.request(method, message, self._call)
+                response = await attempt
             except asyncio.CancelledError:
                 await self.stop()
                 raise
@@ -138,7 +147,7 @@ class TrinoStatement:
 
     async def _pause(self, between: tuple[float, float]) -> None:
         try:
-            await self._clock.sleep(random.uniform(*between))
+            await self._way.clock.sleep(random.uniform(*between))
         except asyncio.CancelledError:
             await self.stop()
             raise
@@ -184,7 +193,7 @@ class TrinoStatement:
         message = encode_request(method, path_of(uri), self._headers)
         for last in (False, True):
             try:
-                response = await self._client.request(method, message, Call(), seconds=CANCEL_SECONDS)
+                response = await self._way.client.request(method, message, Call(), seconds=CANCEL_SECONDS)
             except (Unreachable, Broken) as error:
                 if last:
                     raise EngineConnectionLost(f"{method} did not reach Trino: {error}") from error
@@ -192,7 +201,7 @@ class TrinoStatement:
             if response.status not in TRY_AGAIN:
                 return
             if not last:
-                await self._clock.sleep(random.uniform(*_pause_after(response)))
+                await self._way.clock.sleep(random.uniform(*_pause_after(response)))
 
     def why_ended(self) -> QueryCancelled | None:
         """The error it ended with at the coordinator, if we cancelled it: that fails its transaction too."""
@@ -205,7 +214,7 @@ class TrinoStatement:
             return
         self.cancelled = True
         if self._stopping is None:
-            self._stopping = self._tasks.spawn("cancel", self._stop())
+            self._stopping = self._way.tasks.spawn("cancel", self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
@@ -215,7 +224,7 @@ class TrinoStatement:
         except EngineConnectionLost as error:
             log.warning("a query could not be cancelled: %s", error.message)
         finally:
-            self._call.abort()
+            self.abort()
             self.ended = True
 
 
@@ -228,6 +237,12 @@ def path_of(uri: str) -> str:
     if not parts.path.startswith("/"):
         raise EngineConnectionLost("Trino gave an address that is none")
     return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def query_id_in(uri: str) -> str | None:
+    """The coordinator's id of the query whose page a URI leads to: ``/v1/statement/executing/ID/...``."""
+    found = _QUERY_ID.search(uri)
+    return found[1] if found is not None else None
 
 
 def _pause_after(response: Response) -> tuple[float, float]:

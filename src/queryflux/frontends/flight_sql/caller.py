@@ -7,6 +7,7 @@ ours; ``Bearer`` is checked as such a token. Without the header a client is anon
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.flight as flight
@@ -20,7 +21,16 @@ from queryflux.runtime.metrics import Count
 
 MIDDLEWARE = "caller"
 MAX_CREDENTIALS = 16 * 1024
-_KEPT_BACK = {"authorization", "cookie", "auth-token-bin"}
+_KEPT_BACK = {"authorization", "proxy-authorization", "cookie", "auth-token-bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks, and from where."""
+
+    identity: VerifiedIdentity
+    headers: Mapping[str, str]
+    peer: str
 
 
 class Caller(flight.ServerMiddleware):  # type: ignore[misc]
@@ -48,11 +58,12 @@ class Doorkeeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._failures = failures
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Caller:
-        """pyarrow's hook before each call. Raises FlightUnauthenticatedError."""
+        """pyarrow's hook before each call. Raises FlightUnauthenticatedError; FlightUnavailableError before
+        there is a configuration to authenticate with."""
         handshake = info.method == flight.FlightMethod.HANDSHAKE
-        auth = self._auth()
         token = None
         try:
+            auth = self._auth()
             credentials = _credentials(headers.get("authorization", []))
             if credentials:
                 work = identify(auth, credentials, encrypted=self._encrypted, handshake=handshake)
@@ -63,7 +74,7 @@ class Doorkeeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             if isinstance(error, AuthenticationFailed):
                 self._failures.inc()
             raise to_status(error) from None
-        return Caller(identity, _extra(headers), token)
+        return Caller(identity, extra_of(headers), token)
 
 
 def _credentials(values: list[Any]) -> str:
@@ -74,7 +85,7 @@ def _credentials(values: list[Any]) -> str:
     return values[0]
 
 
-def _extra(headers: Mapping[str, list[Any]]) -> dict[str, str]:
+def extra_of(headers: Mapping[str, list[Any]]) -> dict[str, str]:
     """What routing and history may know: text headers, but none that can hold a secret."""
     return {
         name: ",".join(values)

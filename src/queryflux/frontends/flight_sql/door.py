@@ -23,6 +23,7 @@ from queryflux.model.protocol import ClientProtocol
 from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.siblings import Siblings
 from queryflux.runtime.threads import LaneThread
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,12 @@ class FlightSqlDoor:
         metrics: Metrics,
         clock: Clock,
         process_tag: str,
+        *,
+        siblings: Siblings | None = None,
+        announced_host: str | None = None,
     ) -> None:
+        """``siblings`` redeem each other's tickets; ``announced_host`` is the host of this process in the
+        endpoints that clients are given, None: they have no address in them."""
         label = ClientProtocol.FLIGHT_SQL.label
         self._config = config
         self._auth = auth
@@ -53,7 +59,9 @@ class FlightSqlDoor:
             process_tag,
             most_results=config.max_connections or 0,
             refused=metrics.counter("queryflux_connections_refused_total", protocol=label),
+            siblings=siblings,
         )
+        self._announced_host = announced_host
         self._server: FlightServer | None = None
 
     @property
@@ -69,9 +77,10 @@ class FlightSqlDoor:
         doorkeeper = Doorkeeper(self._auth, bridge, encrypted=tls is not None, failures=self._failures)
         host, port = self._config.host, self._config.port
         scheme = "grpc+tls" if tls is not None else "grpc"
-        location = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        location = f"{scheme}://{_in_uri(host)}:{port}"
+        announced = f"{scheme}://{_in_uri(self._announced_host)}" if self._announced_host else None
         try:
-            self._server = FlightServer(location, certificates, self._service, bridge, doorkeeper)
+            self._server = FlightServer(location, certificates, self._service, bridge, doorkeeper, announced)
         except (pa.ArrowException, flight.FlightError, OSError) as error:
             raise ConfigError(
                 f"the flightSql listener cannot bind {host}:{port}: {error}",
@@ -102,6 +111,10 @@ class FlightSqlDoor:
                 await asyncio.shield(stopped)
         except TimeoutError:
             log.warning("flightSql: a client does not read its result; leaving it behind")
+
+
+def _in_uri(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _pem(path: str) -> bytes:

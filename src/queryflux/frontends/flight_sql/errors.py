@@ -37,6 +37,7 @@ Status = type[Exception]
 BY_CODE: dict[str, Status] = {
     "INTERNAL": flight.FlightInternalError,
     "CONFIG": flight.FlightInternalError,
+    "CONFIG_CONFLICT": flight.FlightInternalError,
     "AUTHENTICATION_FAILED": flight.FlightUnauthenticatedError,
     "PLAINTEXT_CREDENTIALS_REFUSED": flight.FlightUnauthenticatedError,
     "ACCESS_DENIED": flight.FlightUnauthorizedError,
@@ -53,6 +54,7 @@ BY_CODE: dict[str, Status] = {
     "QUEUE_FULL": flight.FlightUnavailableError,
     "CAPACITY_TIMEOUT": flight.FlightUnavailableError,
     "TOO_MANY_CONNECTIONS": flight.FlightUnavailableError,
+    "STORE_UNAVAILABLE": flight.FlightUnavailableError,
     "NO_CAPACITY": flight.FlightServerError,
     "ENGINE_ERROR": flight.FlightServerError,
     "ENGINE_UNAVAILABLE": flight.FlightUnavailableError,
@@ -85,9 +87,28 @@ BY_KIND: dict[EngineErrorKind, Status] = {
 """What an engine complained about; SERIALIZATION is the one that a retry may cure."""
 
 
+STATUSES: dict[str, Status] = {status.__name__: status for status in {*BY_CODE.values(), *BY_KIND.values()}}
+"""Every status by its name."""
+
+
+class ToldElsewhere(QueryFluxError):
+    """An error of another process, which has chosen the status."""
+
+    def __init__(self, message: str, status: Exception) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def text_of(error: QueryFluxError) -> str:
+    """What a client is shown of an error."""
+    return f"{error.message}\nHint: {error.hint}" if error.hint else error.message
+
+
 def to_status(error: QueryFluxError) -> Exception:
     """The exception that makes pyarrow send the status and message for ``error``."""
-    text = f"{error.message}\nHint: {error.hint}" if error.hint else error.message
+    text = text_of(error)
+    if isinstance(error, ToldElsewhere):
+        return error.status
     if isinstance(error, EngineError):
         return BY_KIND[error.kind](text)
     return BY_CODE[error.code](text)

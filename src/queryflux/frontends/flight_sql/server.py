@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from queryflux.frontends.flight_sql.bridge import Bridge
-from queryflux.frontends.flight_sql.caller import MIDDLEWARE, Doorkeeper, Handshake
+from queryflux.frontends.flight_sql.caller import MIDDLEWARE, Client, Doorkeeper, Handshake
 from queryflux.frontends.flight_sql.errors import to_status
 from queryflux.frontends.flight_sql.parameters import rows_of
-from queryflux.frontends.flight_sql.service import Client, FlightSqlService
+from queryflux.frontends.flight_sql.service import FlightSqlService
 from queryflux.frontends.flight_sql.stream import Opened, Pull
 from queryflux.frontends.flight_sql.updates import Row, Update
 from queryflux.model.errors import InvalidRequest, NotSupported, ProtocolViolation, QueryFluxError
@@ -44,7 +44,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         service: FlightSqlService,
         bridge: Bridge,
         doorkeeper: Doorkeeper,
+        announced: str | None = None,
     ) -> None:
+        """``announced`` is the URI, up to the port, where clients are to fetch results; None: where they
+        asked for them."""
         self._service = service
         self._bridge = bridge
         super().__init__(
@@ -53,6 +56,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             tls_certificates=certificates or None,
             middleware={MIDDLEWARE: doorkeeper},
         )
+        self._locations = [f"{announced}:{self.port}"] if announced is not None else []
 
     # Results.
 
@@ -64,8 +68,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         client = client_of(context)
         command = command_of(descriptor)
         ticket, schema = self._call(context, self._service.ticket(client, command))
-        endpoint = flight.FlightEndpoint(ticket, [])
+        endpoint = flight.FlightEndpoint(ticket, self._locations)
         return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
+
+    def list_flights(self, context: Any, criteria: bytes) -> Any:
+        """There are none to list: a flight is made by a command."""
+        return answering(lambda: _unsupported("ListFlights"))
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing in Flight SQL uses it."""
+        answering(lambda: _unsupported("DoExchange"))
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         """The schema of what the descriptor asks."""
@@ -173,6 +185,10 @@ def answering(work: Callable[[], T]) -> T:
     except Exception:
         log.exception("Flight SQL: a call failed inside QueryFlux")
         raise flight.FlightInternalError("internal error; the operator finds the cause in the log") from None
+
+
+def _unsupported(call: str) -> None:
+    raise NotSupported(f"Flight SQL: {call} is not supported", hint="ask by GetFlightInfo with a command")
 
 
 def client_of(context: Any) -> Client:

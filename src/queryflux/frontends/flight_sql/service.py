@@ -5,15 +5,19 @@ A statement outside a transaction has a conversation of its own, which ends with
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from queryflux.frontends.flight_sql import metadata
+from queryflux.frontends.flight_sql.caller import Client
+from queryflux.frontends.flight_sql.elsewhere import Elsewhere
 from queryflux.frontends.flight_sql.handles import Handles, Limits
+from queryflux.frontends.flight_sql.marks import ON_THE_LOOP, numbered
 from queryflux.frontends.flight_sql.parameters import schema_of as parameter_schema
+from queryflux.frontends.flight_sql.plain import plain_schema
 from queryflux.frontends.flight_sql.sql_info import sql_info
 from queryflux.frontends.flight_sql.statements import DIALECT, check_statement
 from queryflux.frontends.flight_sql.stream import Opened, QueryStream, Stream
@@ -27,14 +31,15 @@ from queryflux.model.errors import (
     StatementTooLarge,
     TooManyConnections,
 )
-from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Capability, Conversation, Pipeline
 from queryflux.results.held import HeldTable
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Count
+from queryflux.runtime.siblings import Siblings
 from queryflux.runtime.tasks import TaskGroup
+from queryflux.runtime.threads import in_thread
 from queryflux.wire.flight import messages as m
 from queryflux.wire.flight.protobuf import Message
 
@@ -42,15 +47,6 @@ log = logging.getLogger(__name__)
 
 TICKETS = Limits(most=10_000, most_bytes=256 * 1024 * 1024, idle_secs=300.0)
 PREPARED = Limits(most=10_000, most_bytes=256 * 1024 * 1024, idle_secs=8 * 3600.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """Who asks, and from where."""
-
-    identity: VerifiedIdentity
-    headers: Mapping[str, str]
-    peer: str
 
 
 @dataclass(slots=True)
@@ -76,9 +72,17 @@ class FlightSqlService:
     """One door's tickets, prepared statements, transactions and results."""
 
     def __init__(
-        self, pipeline: Pipeline, clock: Clock, process_tag: str, *, most_results: int, refused: Count
+        self,
+        pipeline: Pipeline,
+        clock: Clock,
+        process_tag: str,
+        *,
+        most_results: int,
+        refused: Count,
+        siblings: Siblings | None = None,
     ) -> None:
-        """``most_results`` may be fetched at a time; 0: no limit."""
+        """``most_results`` may be fetched at a time; 0: no limit. ``siblings`` redeem each other's
+        tickets."""
         self._pipeline = pipeline
         self._most_results = most_results
         self._refused = refused
@@ -86,8 +90,11 @@ class FlightSqlService:
         self._prepared: Handles[Prepared] = Handles("prepared statement", PREPARED, clock, process_tag)
         self._tasks = TaskGroup("flightSql")
         self._transactions = Transactions(clock, process_tag, self._tasks)
-        self._results: dict[bytes, Opened] = {}
+        self._results: dict[Opened, bytes] = {}
+        """What is being fetched, each with its handle. Two may ask for one handle: its maker gives it to one
+        of them."""
         self._none_left = asyncio.Event()
+        self._elsewhere = Elsewhere(siblings, self) if siblings is not None else None
         self.draining = False
 
     # GetFlightInfo and GetSchema.
@@ -129,7 +136,7 @@ class FlightSqlService:
             raise InvalidRequest(f"{type(command).__name__} has no result set")
         async with self._talking(client, transaction_id) as talk:
             shape = await talk.describe(Statement(text, DIALECT))
-        return shape.schema if shape.schema is not None else pa.schema([])
+        return plain_schema(shape.schema) if shape.schema is not None else pa.schema([])
 
     # DoGet.
 
@@ -142,18 +149,23 @@ class FlightSqlService:
             raise TooManyConnections(
                 f"maxConnections ({self._most_results}) results are being fetched already", hint="try again"
             )
-        work = self._tickets.take(handle, client.identity)
+        elsewhere = self._elsewhere
+        tag = elsewhere.owner(handle) if elsewhere is not None else ""
+        work = self._tickets.take(handle, client.identity) if not tag else None
         opened.owner = client.identity.user
-        opened.on_end = lambda: self._forget(handle)
-        self._results[handle] = opened
+        opened.on_end = lambda: self._forget(opened)
+        self._results[opened] = handle
         try:
-            opened.stream = await self._run_work(client, work, opened)
+            if work is not None:
+                opened.stream = await self._run_work(client, work, opened)
+            elif elsewhere is not None:
+                opened.stream = await elsewhere.open(tag, client, ticket)
         except BaseException:
-            self._forget(handle)
+            self._forget(opened)
             raise
 
-    def _forget(self, handle: bytes) -> None:
-        self._results.pop(handle, None)
+    def _forget(self, opened: Opened) -> None:
+        self._results.pop(opened, None)
         if not self._results:
             self._none_left.set()
 
@@ -176,7 +188,8 @@ class FlightSqlService:
         async with self._talking(client, b"") as talk:
 
             async def schema_of_select(sql: str) -> pa.Schema | None:
-                return (await talk.describe(Statement(sql, DIALECT))).schema
+                described = (await talk.describe(Statement(sql, DIALECT))).schema
+                return None if described is None else plain_schema(described)
 
             return HeldTable(await metadata.answer(work, ask, schema_of_select))
 
@@ -236,16 +249,16 @@ class FlightSqlService:
     ) -> m.ActionCreatePreparedStatementResult:
         """Keep a statement under a handle, described where the engine can. Raises QueryFluxError."""
         size = self._check(request.query, request.transaction_id)
-        prepared = Prepared(request.query, request.transaction_id)
+        prepared = Prepared(await _numbered(request.query), request.transaction_id)
         dataset = parameters = b""
         try:
             async with self._talking(client, request.transaction_id) as talk:
-                shape = await talk.describe(Statement(request.query, DIALECT))
+                shape = await talk.describe(Statement(prepared.text, DIALECT))
         except NotSupported:
             log.debug("the engine does not describe statements")
         else:
             if shape.schema is not None:
-                dataset = shape.schema.serialize().to_pybytes()
+                dataset = plain_schema(shape.schema).serialize().to_pybytes()
             if shape.parameter_types:
                 parameters = parameter_schema(shape.parameter_types).serialize().to_pybytes()
         self._prepared.expired()
@@ -274,7 +287,10 @@ class FlightSqlService:
         """Cancel what a FlightInfo stands for, whether it runs or waits for its DoGet. Raises
         QueryFluxError."""
         handle = handle_of(m.ticket_of(info))
-        opened = self._results.get(handle)
+        elsewhere = self._elsewhere
+        if elsewhere is not None and (tag := elsewhere.owner(handle)):
+            return await elsewhere.cancel(tag, client, info)
+        opened = next((opened for opened, its in self._results.items() if its == handle), None)
         if opened is not None and opened.owner == client.identity.user:
             if opened.query is not None:
                 await opened.query.cancel()
@@ -334,7 +350,7 @@ class FlightSqlService:
     async def close(self) -> None:
         """End every result and every transaction, and forget the rest."""
         self.draining = True
-        endings = [opened.close() for opened in self._results.values()]
+        endings = [opened.close() for opened in self._results]
         for outcome in await asyncio.gather(*endings, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error("Flight SQL: ending a result failed", exc_info=outcome)
@@ -350,3 +366,9 @@ def handle_of(ticket: bytes) -> bytes:
     if not isinstance(message, m.TicketStatementQuery):
         raise InvalidRequest("this is no ticket of ours")
     return message.handle
+
+
+async def _numbered(text: str) -> str:
+    if len(text) <= ON_THE_LOOP or "?" not in text:
+        return numbered(text)
+    return await in_thread("placeholders", numbered, text)

@@ -9,6 +9,7 @@ import pyarrow.flight as flight
 
 from queryflux.frontends.flight_sql.bridge import Bridge
 from queryflux.frontends.flight_sql.errors import to_status
+from queryflux.frontends.flight_sql.plain import plain_batch, plain_schema
 from queryflux.model.errors import InternalError, QueryFluxError
 from queryflux.pipeline.face import Query
 from queryflux.results.answer import Answer, Batches, Done
@@ -34,10 +35,12 @@ class QueryStream:
 
     def __init__(self, query: Query, answer: Answer, after: Callable[[], Awaitable[None]]) -> None:
         self.done = answer if isinstance(answer, Done) else None
+        self._as_it_comes = True
         if self.done is not None:
             self.schema = pa.schema([])
         elif isinstance(answer, Batches):
-            self.schema = answer.schema
+            self.schema = plain_schema(answer.schema)
+            self._as_it_comes = self.schema is answer.schema
         else:
             raise InternalError("an engine answered in a protocol that Flight SQL clients do not speak")
         self._query = query
@@ -48,7 +51,7 @@ class QueryStream:
         assert part is None or isinstance(part, pa.RecordBatch)
         if part is None:
             await self.close()
-        return part
+        return part if part is None or self._as_it_comes else plain_batch(part, self.schema)
 
     async def close(self) -> None:
         after, self._after = self._after, None

@@ -142,7 +142,7 @@ class CommandRunner:
         self.statements.ok()
 
     async def _kill(self, payload: bytes) -> None:
-        self.statements.kill(number_of(payload, "kill"), query_only=False)
+        await self.statements.kill(number_of(payload, "kill"), query_only=False)
         self.statements.ok()
 
     # Prepared statements.

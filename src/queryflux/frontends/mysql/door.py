@@ -2,8 +2,7 @@
 
 import logging
 import ssl
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from queryflux.auth.port import Authenticator
 from queryflux.config.listeners import ListenerConfig
@@ -12,6 +11,8 @@ from queryflux.frontends.mysql.answers import Process
 from queryflux.frontends.mysql.connection import Connection
 from queryflux.frontends.mysql.encoding import EncodingThreads
 from queryflux.frontends.mysql.keys import PasswordKey
+from queryflux.frontends.mysql.neighbours import Neighbours
+from queryflux.frontends.mysql.numbers import ConnectionIds
 from queryflux.frontends.mysql.session import ClientSession
 from queryflux.model.errors import TooManyConnections
 from queryflux.model.protocol import ClientProtocol
@@ -20,7 +21,9 @@ from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.clock import Clock, SystemClock, Timer
 from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.siblings import Siblings
 from queryflux.runtime.tasks import TaskGroup
+from queryflux.runtime.turns import Shared
 from queryflux.wire.mysql import replies
 from queryflux.wire.mysql.errors import NOT_OWNER, UNKNOWN_THREAD, ServerError, to_mysql
 from queryflux.wire.mysql.packets import PacketCodec
@@ -28,29 +31,6 @@ from queryflux.wire.mysql.packets import PacketCodec
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-_COUNTER_BITS = 20
-
-
-class ConnectionIds:
-    """Connection ids of 31 bits, since some drivers read them with a sign: eleven stand for this process,
-    twenty count and come round."""
-
-    def __init__(self, process_tag: str) -> None:
-        self._process = process_number(process_tag) << _COUNTER_BITS
-        self._last = 0
-
-    def next(self, taken: Callable[[int], bool]) -> int:
-        """An id that is not ``taken``."""
-        while True:
-            self._last = self._last % ((1 << _COUNTER_BITS) - 1) + 1
-            number = self._process | self._last
-            if not taken(number):
-                return number
-
-
-def process_number(process_tag: str) -> int:
-    """The eleven bits, never all zero, that stand for a process in the connection ids it gives."""
-    return zlib.crc32(process_tag.encode()) % 2047 + 1
 
 
 class MysqlDoor:
@@ -66,8 +46,11 @@ class MysqlDoor:
         tls_context: ssl.SSLContext | None = None,
         *,
         clock: Clock | None = None,
+        shared: Shared | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
-        """``auth`` gives the authenticator of the configuration that is active now."""
+        """``auth`` gives the authenticator of the configuration that is active now; ``shared`` as for
+        Listener; ``siblings`` are those that clients reach by the same port."""
         label = ClientProtocol.MYSQL_WIRE.label
         self.pipeline = pipeline
         self.auth = auth
@@ -75,8 +58,9 @@ class MysqlDoor:
         self.clock = clock or SystemClock()
         self.auth_failures = metrics.counter("queryflux_auth_failures_total", protocol=label)
         self.listener = Listener(
-            label, config, self._serve, refuse=_turn_away, metrics=metrics, tls=tls_context
+            label, config, self._serve, refuse=_turn_away, metrics=metrics, tls=tls_context, shared=shared
         )
+        self._neighbours = Neighbours(self, siblings) if siblings is not None else None
         self.tasks = TaskGroup(label + "/cancels")
         self.threads = EncodingThreads()
         self.key = PasswordKey()
@@ -146,9 +130,16 @@ class MysqlDoor:
 
     # What connections ask about each other.
 
-    def kill(self, number: int, user: str, *, query_only: bool) -> None:
-        """Cancel another connection's query, or close it. Raises ServerError 1094 when there is none of that
-        number, 1095 when it is another user's."""
+    async def kill(self, number: int, user: str, *, query_only: bool) -> None:
+        """Cancel another connection's query, or close it, also at a sibling. Raises ServerError 1094 when
+        there is none of that number, 1095 when it is another user's."""
+        if number in self._connections or self._neighbours is None:
+            self.kill_here(number, user, query_only=query_only)
+        else:
+            await self._neighbours.kill(number, user, query_only=query_only)
+
+    def kill_here(self, number: int, user: str, *, query_only: bool) -> None:
+        """The same for a connection of this process. Raises as ``kill``."""
         connection = self._connections.get(number)
         if connection is None:
             raise ServerError(UNKNOWN_THREAD, f"Unknown thread id: {number}")
@@ -156,10 +147,15 @@ class MysqlDoor:
             raise ServerError(NOT_OWNER, f"You are not owner of thread {number}")
         connection.kill(query_only=query_only)
 
-    def processes(self, session: ClientSession) -> Iterable[Process]:
-        """The connections that a client may see: its user's own."""
+    async def processes(self, session: ClientSession) -> list[Process]:
+        """The connections that a client may see: its user's own, at every sibling."""
         user = session.identity.user
-        return (item.process() for item in self._connections.values() if item.user == user)
+        there = await self._neighbours.processes(user) if self._neighbours is not None else []
+        return [*self.processes_here(user), *there]
+
+    def processes_here(self, user: str) -> list[Process]:
+        """Those of this process."""
+        return [item.process() for item in self._connections.values() if item.user == user]
 
     def status(self) -> dict[str, str]:
         """What SHOW STATUS and COM_STATISTICS tell."""

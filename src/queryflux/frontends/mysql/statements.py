@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from queryflux.frontends.mysql.answers import Question, Table
+from queryflux.frontends.mysql.answers import Process, Question, Table
 from queryflux.frontends.mysql.answers import answer as local_answer
 from queryflux.frontends.mysql.exchange import Exchange
 from queryflux.frontends.mysql.expressions import evaluate, substitute
@@ -15,6 +16,7 @@ from queryflux.frontends.mysql.local import (
     SelectItems,
     SetVariables,
     ShowDiagnostics,
+    ShowProcesses,
     UseDatabase,
     read_local,
 )
@@ -122,10 +124,12 @@ class StatementRunner:
         elif isinstance(local, UseDatabase):
             await self.use(local.name, more)
         elif isinstance(local, Kill):
-            self.kill(evaluate(local.target, session), query_only=local.query_only)
+            await self.kill(evaluate(local.target, session), query_only=local.query_only)
             self.ok(more)
         else:
-            table = self.local_table(local)
+            shows_all = isinstance(local, ShowProcesses)
+            processes = await self._door.processes(self.session) if shows_all else []
+            table = self.local_table(local, processes)
             rows = self.writer.table(table, self.status(more), binary=binary)
             if isinstance(local, SelectItems):
                 session.found_rows, session.row_count = rows, -1
@@ -133,9 +137,10 @@ class StatementRunner:
                 return
         session.error = None
 
-    def local_table(self, local: Question) -> Table:
-        """The answer to a question about the connection. Raises ServerError."""
-        return local_answer(local, self.session, self._door.processes(self.session), self._door.status())
+    def local_table(self, local: Question, processes: Sequence[Process] = ()) -> Table:
+        """The answer to a question about the connection; ``processes`` are what SHOW PROCESSLIST shows.
+        Raises ServerError."""
+        return local_answer(local, self.session, processes, self._door.status())
 
     async def _set(self, local: SetVariables) -> None:
         before = self.session.variables.autocommit
@@ -173,13 +178,13 @@ class StatementRunner:
                 raise
             log.info("USE %s was not checked: %s", database, error)
 
-    def kill(self, target: str | int | None, *, query_only: bool) -> None:
+    async def kill(self, target: str | int | None, *, query_only: bool) -> None:
         """KILL. Raises ServerError 1094 or 1095."""
         try:
             number = int(target if target is not None else "")
         except ValueError:
             raise ServerError(1094, f"Unknown thread id: {target}") from None
-        self._door.kill(number, self.session.identity.user, query_only=query_only)
+        await self._door.kill(number, self.session.identity.user, query_only=query_only)
 
     # For an engine.
 

@@ -1,7 +1,7 @@
 """Answers of the pipeline, and of the door itself, as messages."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from queryflux.frontends.postgres.client import Client
@@ -13,17 +13,21 @@ from queryflux.results.answer import Batches, Frames
 from queryflux.runtime.threads import LaneThread
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import BINARY_FORMAT, Back
+from queryflux.wire.postgres.relayed import shift_positions
 
 if TYPE_CHECKING:
     from queryflux.wire.postgres.rows import Schema
 
 
-async def open_rows(client: Client, query: Query, answer: Batches, formats: Sequence[int]) -> RowStream:
-    """A stream over the answer's batches. Raises PostgresError for a format that a column does not have."""
+async def open_rows(
+    client: Client, query: Query, answer: Batches, formats: Sequence[int], told: bytes = b""
+) -> RowStream:
+    """A stream over the answer's batches, as the columns that the client was ``told`` if it was. Raises
+    PostgresError for a format that a column does not have, or when the columns are others."""
     await load_encoders()
     from queryflux.wire.postgres.rows import RowEncoder
 
-    return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone))
+    return RowStream(query, RowEncoder(answer.schema, formats, client.settings.time_zone, told))
 
 
 async def open_copy(client: Client, query: Query, answer: Batches, options: dict[str, Any]) -> RowStream:
@@ -70,12 +74,21 @@ def _load() -> None:
     warm()
 
 
-async def relay(query: Query, answer: Frames, outbox: Outbox, offset: int = 0) -> bool:
+async def relay(
+    query: Query,
+    answer: Frames,
+    outbox: Outbox,
+    offset: int = 0,
+    tell: Callable[[bytes], None] | None = None,
+) -> bool:
     """Pass the server's messages on, to the end. Whether the statement succeeded. ``offset`` is where it
-    begins in the text the client sent, for the position of an error."""
+    begins in the text the client sent, for the position of an error; ``tell`` gets the first frame."""
     while (frame := await query.next()) is not None:
+        if tell is not None:
+            tell(cast(bytes, frame))
+            tell = None
         if offset and answer.failure is not None:
-            frame = messages.shift_positions(cast(bytes, frame), offset)
+            frame = shift_positions(cast(bytes, frame), offset)
         outbox.add(cast(bytes, frame))
         outbox.soon()
         if outbox.full:

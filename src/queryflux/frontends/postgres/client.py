@@ -13,6 +13,7 @@ from queryflux.frontends.postgres.commands import (
     DeallocateCommand,
     DiscardCommand,
     NoCommand,
+    NumberCommand,
     Reply,
     ResetCommand,
     SetCommand,
@@ -49,6 +50,8 @@ from queryflux.wire.postgres.errors import PostgresError, error_response, notice
 
 log = logging.getLogger(__name__)
 
+FAULTS = (QueryFluxError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
+"""What a client is told of, as an error of its statement."""
 DIALECT = ClientProtocol.POSTGRES_WIRE.dialect
 IDLE = messages.READY["I"]
 STATUS = {
@@ -81,6 +84,8 @@ class Client:
         self.settings = settings
         self.state = lifecycle.Session.READY
         self.query_id = ""
+        self.number = 0
+        """The process number that the client was given with its key."""
         self._overdue = ""
         self.budget = Budget()
         self.prepared = Statements(self.budget)
@@ -150,6 +155,8 @@ class Client:
                 return self._show(command.name)
             case DeallocateCommand():
                 return self._deallocate(command.name)
+            case NumberCommand():
+                return Reply("SELECT 1", command.columns, ((self.number,),))
         self.apply(command)
         if isinstance(command, NoCommand) and command.tag:
             return Reply(command.tag)

@@ -110,9 +110,44 @@ class TypesCommand:
     """A driver asks for types it does not know (introspection.py)."""
 
 
+@dataclass(frozen=True, slots=True)
+class NumberCommand:
+    """A client asks for the number of its session. ``name`` is that of the column."""
+
+    name: str
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """What the answer looks like."""
+        return (Column(self.name, Oid.INT4, 4),)
+
+
 Command = (
-    SetCommand | ResetCommand | ShowCommand | DiscardCommand | DeallocateCommand | NoCommand | TypesCommand
+    SetCommand
+    | ResetCommand
+    | ShowCommand
+    | DiscardCommand
+    | DeallocateCommand
+    | NoCommand
+    | TypesCommand
+    | NumberCommand
 )
+_NUMBER = "pg_backend_pid"
+_LONGEST_NUMBER = 128
+_SESSION_NUMBER = re.compile(
+    rf'select\s+(?:pg_catalog\.)?{_NUMBER}\(\s*\)(?:\s+as\s+(?:"(\w+)"|(\w+)))?\s*;?\s*', re.IGNORECASE
+)
+
+
+def says_number(text: str) -> bool:
+    """Whether ``number_command`` is worth a try."""
+    return len(text) <= _LONGEST_NUMBER and _NUMBER in text.lower()
+
+
+def number_command(text: str) -> NumberCommand | None:
+    """``SELECT pg_backend_pid()`` and nothing else."""
+    found = _SESSION_NUMBER.fullmatch(text) if says_number(text) else None
+    return None if found is None else NumberCommand(found[1] or (found[2] or _NUMBER).lower())
 
 
 @dataclass(frozen=True, slots=True)

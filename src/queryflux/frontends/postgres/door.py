@@ -10,7 +10,7 @@ from queryflux.config.listeners import ListenerConfig
 from queryflux.frontends.listener import HANDSHAKE_SECONDS, Listener
 from queryflux.frontends.postgres.client import Client, session_of
 from queryflux.frontends.postgres.greeting import Greeted, Greeting
-from queryflux.frontends.postgres.keys import CancelKeys, Issued
+from queryflux.frontends.postgres.keys import CancelKeys, Issued, is_from
 from queryflux.frontends.postgres.outbox import STALL_SECONDS, Outbox
 from queryflux.frontends.postgres.session import PostgresSession
 from queryflux.model.errors import AuthenticationFailed, QueryFluxError, TooManyConnections
@@ -18,12 +18,16 @@ from queryflux.model.protocol import ClientProtocol
 from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.siblings import Question, SiblingFailed, SiblingGone, Siblings
 from queryflux.runtime.tasks import TaskGroup
+from queryflux.runtime.turns import Shared
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.errors import PostgresError, error_response
 from queryflux.wire.postgres.startup import CancelRequest
 
 log = logging.getLogger(__name__)
+
+_CANCEL = "postgres cancel"
 
 
 class PostgresDoor:
@@ -40,8 +44,11 @@ class PostgresDoor:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
         stall_seconds: float = STALL_SECONDS,
+        shared: Shared | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
-        """``stall_seconds``: how long a client may take nothing of its answer."""
+        """``stall_seconds``: how long a client may take nothing of its answer. ``shared`` as for Listener;
+        ``siblings`` are those that clients reach by the same port."""
         self._pipeline = pipeline
         self._auth = auth
         self._tls = tls_context
@@ -60,7 +67,11 @@ class PostgresDoor:
             metrics=metrics,
             tls=tls_context,
             handshake_seconds=handshake_seconds,
+            shared=shared,
         )
+        self._siblings = siblings
+        if siblings is not None:
+            siblings.answers(_CANCEL, self._cancel_for_sibling)
 
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError."""
@@ -130,12 +141,36 @@ class PostgresDoor:
         return await greeting.authenticate(opening, self._auth())
 
     async def _cancel(self, request: CancelRequest) -> None:
-        conversation = self._keys.find(request.process, request.key)
-        if conversation is None:
-            log.info("a cancel request with an unknown key was ignored")
-            return
         # The client waits for the connection to close: what it runs next is safe from this cancel.
-        await conversation.cancel()
+        if not await self._cancel_here(request.process, request.key):
+            await self._cancel_there(request)
+
+    async def _cancel_here(self, process: int, key: bytes) -> bool:
+        conversation = self._keys.find(process, key)
+        if conversation is not None:
+            await conversation.cancel()
+        return conversation is not None
+
+    async def _cancel_there(self, request: CancelRequest) -> None:
+        """By the sibling that the number names."""
+        siblings = self._siblings
+        about = {"process": request.process, "key": request.key}
+        for tag in siblings.others() if siblings is not None else ():
+            if siblings is not None and is_from(tag, request.process):
+                try:
+                    told, _ = await siblings.ask(tag, _CANCEL, about)
+                except SiblingGone:
+                    continue
+                except SiblingFailed as error:
+                    log.warning("a cancel request did not reach the process it is for: %s", error)
+                    return
+                if told["known"]:
+                    return
+        log.info("a cancel request with an unknown key was ignored")
+
+    async def _cancel_for_sibling(self, question: Question) -> None:
+        about = question.about
+        await question.head({"known": await self._cancel_here(about["process"], about["key"])})
 
     async def _serve(self, stream: ByteStream, greeted: Greeted) -> None:
         session_info = session_of(greeted.database, greeted.settings.given(), stream.peer)
@@ -145,6 +180,7 @@ class PostgresDoor:
         client = Client(
             stream, outbox, greeted.decoder, self._pipeline, conversation, greeted.settings, self._tasks
         )
+        client.number = issued.process
         session = PostgresSession(client, self._tasks)
         self._sessions.add(session)
         try:

@@ -6,11 +6,9 @@ is looked at for that: Describe of a portal waits for the message after it, and 
 follows.
 """
 
-from collections.abc import Sequence
 from typing import cast
 
 from queryflux.frontends.postgres.answers import (
-    columns_of,
     open_rows,
     suspended,
     write_reply_rows,
@@ -24,24 +22,26 @@ from queryflux.frontends.postgres.commands import (
     ShowCommand,
     TypesCommand,
     done_tag,
-    foreign,
+    number_command,
     read_command,
     rows_tag,
-    text_columns,
 )
-from queryflux.frontends.postgres.introspection import COLUMNS, PARAMETERS, asks_for_types, types_reply
+from queryflux.frontends.postgres.describing import Describer, refuse_foreign
+from queryflux.frontends.postgres.introspection import PARAMETERS, asks_for_types, types_reply
+from queryflux.frontends.postgres.moving import Skipped
 from queryflux.frontends.postgres.portals import Portals
-from queryflux.frontends.postgres.prepared import Described, Portal, Prepared, split_description
-from queryflux.frontends.postgres.simple import PLAIN, control
-from queryflux.model.errors import NotSupported
+from queryflux.frontends.postgres.prepared import Described, Portal, Prepared
+from queryflux.frontends.postgres.simple import control
+from queryflux.model.errors import QueryFluxError
 from queryflux.model.statement import Parameter, Statement
 from queryflux.pipeline.face import StatementKind, TransactionStatus
 from queryflux.results.answer import Done, Frames
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Front
 from queryflux.wire.postgres.errors import PostgresError
-from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery
-from queryflux.wire.postgres.types import BoundParameters, oid_of
+from queryflux.wire.postgres.native import PLAIN_WORDS, ExtendedQuery
+from queryflux.wire.postgres.relayed import first_description
+from queryflux.wire.postgres.types import BoundParameters
 
 
 class Extended:
@@ -51,6 +51,7 @@ class Extended:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._portals = Portals(client)
+        self._describer = Describer(client, self._portals)
         self.used = False
         """Whether there was a Parse or Bind: else there is nothing to clear."""
         self.waiting: Portal | None = None
@@ -58,7 +59,6 @@ class Extended:
         self._unsynced = False
         """Something has run since the last Sync that the engine has not been told the end of."""
         self._failed = False
-        self._cursors = 0
 
     # Messages.
 
@@ -79,7 +79,9 @@ class Extended:
             if len(statements) > 1:
                 raise PostgresError("cannot insert multiple commands into a prepared statement", "42601")
             sql = statements[0] if statements else ""
-        if sql[:6].lower() in PLAIN:
+        if (number := number_command(sql)) is not None:
+            return Prepared(sql, oids, client.classify(sql), number)
+        if sql[:6].lower() in PLAIN_WORDS:
             return Prepared(sql, oids, None)
         classification = client.classify(sql)
         if classification.kind is StatementKind.EMPTY:
@@ -104,26 +106,28 @@ class Extended:
         """Describe. That of a portal may wait for the message after it."""
         kind, name = messages.target(body)
         if kind == "S":
-            await self._describe_statement(self._client.prepared.named(name))
+            await self._describer.statement(self._client.prepared.named(name))
             return
         if name and self._portals.get(name) is None and self._client.native():
-            await self._describe_cursor(name)
+            await self._describer.cursor(name)
             return
         portal = self._portals.named(name)
         if portal.query is None and self._client.decoder.peek() in (None, Front.EXECUTE):
             self.waiting = portal
         else:
-            await self._describe_portal(portal)
+            await self._describer.portal(portal)
 
     async def settle(self) -> None:
         """Answer a Describe that waited: what came next was not its Execute."""
         portal, self.waiting = self.waiting, None
         if portal is not None:
-            await self._describe_portal(portal)
+            await self._describer.portal(portal)
 
     async def execute(self, body: bytes) -> None:
         """Execute."""
-        name, limit = messages.execute(body)
+        await self._execute(*messages.execute(body))
+
+    async def _execute(self, name: str, limit: int) -> None:
         portal = self._portals.get(name)
         describe = portal is not None and portal is self.waiting
         if describe:
@@ -139,6 +143,26 @@ class Extended:
             await self._resume(portal, limit)
         else:
             await self._begin(portal, limit, describe)
+
+    async def move(self, name: str, count: int) -> bool:
+        """MOVE by ``count`` rows (0: all), in a simple query. False when there is no such portal."""
+        if self._portals.get(name) is None:
+            return False
+        client = self._client
+        outbox, client.outbox = client.outbox, (skipped := Skipped(client.outbox))
+        failure = None
+        try:
+            await self._execute(name, count)
+        except QueryFluxError as error:
+            self._failed, failure = True, error
+        finally:
+            client.outbox = outbox
+        await self.sync()
+        if failure is not None:
+            raise failure
+        if not skipped.failed:
+            outbox.add(messages.command_complete(f"MOVE {skipped.rows}"))
+        return True
 
     async def close(self, body: bytes) -> None:
         """Close; of something unknown too."""
@@ -178,75 +202,6 @@ class Extended:
         """Portals do not outlive their transaction."""
         await self._portals.transaction_over()
 
-    # Describe.
-
-    async def _describe_statement(self, statement: Prepared) -> None:
-        described = await self._shape(statement)
-        outbox = self._client.outbox
-        outbox.add(messages.parameter_description(statement.parameter_oids()))
-        if described.native is not None:
-            outbox.add(described.native)
-        elif described.columns is None:
-            outbox.add(messages.NO_DATA)
-        else:
-            outbox.add(messages.row_description(described.columns, (0,) * len(described.columns)))
-
-    async def _describe_portal(self, portal: Portal) -> None:
-        described = await self._shape(portal.statement)
-        self._tell_columns(described, portal.bound.result_formats)
-
-    async def _describe_cursor(self, name: str) -> None:
-        """A cursor made by DECLARE is a portal of the server's own. FETCH from it has the same columns; each
-        question is a text of its own, since a cursor of that name may be another one next time."""
-        self._cursors += 1
-        quoted = name.replace('"', '""')
-        text = f'FETCH 0 FROM "{quoted}" /* {self._cursors} */'
-        described = await self._look(Prepared(text, (), None))
-        self._tell_columns(described, ())
-
-    def _tell_columns(self, described: Described, formats: Sequence[int]) -> None:
-        outbox = self._client.outbox
-        if described.native is not None:
-            plain = not formats or described.native[:1] == messages.NO_DATA[:1]
-            outbox.add(described.native if plain else messages.with_formats(described.native, formats))
-        elif described.columns is None:
-            outbox.add(messages.NO_DATA)
-        else:
-            codes = messages.expand(formats, len(described.columns))
-            outbox.add(messages.row_description(described.columns, codes))
-
-    async def _shape(self, statement: Prepared) -> Described:
-        described = statement.described
-        if described is None:
-            described = await self._look(statement)
-            self._client.prepared.describe(statement, described)
-        return described
-
-    async def _look(self, statement: Prepared) -> Described:
-        client = self._client
-        kind = statement.classification.kind if statement.classification is not None else None
-        if statement.empty or kind in CONTROL:
-            return Described(())
-        command = statement.command
-        if command is not None and not client.native():
-            if isinstance(command, TypesCommand):
-                return Described(PARAMETERS, COLUMNS)
-            if not isinstance(command, ShowCommand):
-                return Described(())
-            shown = client.settings.shown(command.name)
-            names = (shown,) if command.name else ("name", "setting", "description")
-            return Described((), text_columns(*names))
-        if command is None and not client.native():
-            self._refuse_foreign(statement)
-        await self._portals.make_way(None)
-        native = DescribeStatement(statement.sql, statement.oids)
-        shape = await client.conversation.describe(Statement(statement.sql, DIALECT, (), native))
-        if shape.native is not None:
-            oids, row_description = split_description(cast(bytes, shape.native))
-            return Described(oids, native=row_description)
-        oids = tuple(oid_of(name) for name in shape.parameter_types)
-        return Described(oids, None if shape.schema is None else await columns_of(shape.schema))
-
     # Execute.
 
     async def _begin(self, portal: Portal, limit: int, describe: bool) -> None:
@@ -262,21 +217,10 @@ class Extended:
         elif statement.command is not None and await self._command(portal, limit, describe):
             pass
         elif kind is not None and statement.command is None and not client.native():
-            self._refuse_foreign(statement)
+            refuse_foreign(statement)
             await self._run(portal, limit, describe)
         elif await self._run(portal, limit, describe) and statement.command is not None:
             client.follow(statement.command)
-
-    @staticmethod
-    def _refuse_foreign(statement: Prepared) -> None:
-        """Raises NotSupported for what only an engine that speaks PostgreSQL can do."""
-        if statement.classification is None:
-            return
-        refusal = foreign(statement.sql, statement.classification)
-        if refusal is not None and statement.classification.kind is StatementKind.COPY:
-            raise NotSupported("COPY is supported here in a simple query only", hint="do not prepare it")
-        if refusal is not None:
-            raise refusal
 
     async def _control(self, portal: Portal, describe: bool) -> None:
         client = self._client
@@ -308,7 +252,7 @@ class Extended:
             portal.reply = client.run_command(command, statement.classification)
         if describe:
             columns = portal.reply.columns
-            self._tell_columns(Described((), columns or None), portal.bound.result_formats)
+            self._describer.tell(Described((), columns or None), portal.bound.result_formats)
         self._reply(portal, limit)
         return True
 
@@ -337,11 +281,14 @@ class Extended:
             describe,
             sync,
             self._client.upload,
+            b"" if describe else statement.told,
         )
 
     async def _run(self, portal: Portal, limit: int, describe: bool) -> bool:
         """Start the portal's query and write its first rows. False when the server reported an error."""
         client, statement = self._client, portal.statement
+        if statement.told and not describe:
+            await self._describer.check(statement)
         kind = statement.classification.kind if statement.classification is not None else None
         # A Sync that comes before CopyDone is not the end of the batch.
         sync = client.decoder.peek() == Front.SYNC and kind is not StatementKind.COPY
@@ -378,9 +325,12 @@ class Extended:
             client.outbox.add(messages.NO_DATA * describe)
             client.outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
             return True
-        portal.rows = await open_rows(client, query, answer, portal.bound.result_formats)
+        statement = portal.statement
+        told = b"" if describe else statement.told
+        portal.rows = await open_rows(client, query, answer, portal.bound.result_formats, told)
         if describe:
             client.outbox.add(portal.rows.encoder.description)
+            client.prepared.tell(statement, portal.rows.encoder.description)
         await self._send_rows(portal, limit)
         return True
 
@@ -401,6 +351,9 @@ class Extended:
         assert query is not None
         assert native is not None
         while (frame := await query.next()) is not None:
+            if native.describe and not portal.told:
+                portal.told = True
+                self._client.prepared.tell(portal.statement, first_description(cast(bytes, frame)))
             outbox.add(cast(bytes, frame))
             outbox.soon()
             if native.max_rows and suspended(cast(bytes, frame)):
@@ -419,7 +372,7 @@ class Extended:
         assert portal.query is not None
         client.query_id = portal.query.id
         if portal.held is not None:
-            self._portals.from_memory(portal, limit)
+            await self._portals.from_memory(portal, limit)
             return
         await self._portals.make_way(portal)
         try:

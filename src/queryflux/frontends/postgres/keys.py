@@ -27,12 +27,22 @@ class Issued:
     conversation: Conversation
 
 
+def process_number(process_tag: str) -> int:
+    """The upper bits of the process numbers that a process gives to its sessions."""
+    return zlib.crc32(process_tag.encode()) & ((1 << _TAG_BITS) - 1)
+
+
+def is_from(process_tag: str, process: int) -> bool:
+    """Whether a process number was given by the process of that tag."""
+    return process >> _COUNT_BITS == process_number(process_tag)
+
+
 class CancelKeys:
     """The keys of the sessions that are open here."""
 
     def __init__(self, process_tag: str) -> None:
         self._tag = process_tag.encode()
-        self._prefix = (zlib.crc32(self._tag) & ((1 << _TAG_BITS) - 1)) << _COUNT_BITS
+        self._prefix = process_number(process_tag) << _COUNT_BITS
         self._last = 0
         self._issued: dict[int, Issued] = {}
 

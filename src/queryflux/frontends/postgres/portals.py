@@ -8,6 +8,7 @@ from typing import cast
 
 from queryflux.frontends.postgres.answers import cut_rows
 from queryflux.frontends.postgres.client import Client
+from queryflux.frontends.postgres.moving import PIECE_ROWS, Skipped
 from queryflux.frontends.postgres.prepared import OVERHEAD, Portal
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import QueryFluxError
@@ -112,8 +113,17 @@ class Portals:
             frames.append(frame)
         portal.held = b"".join(frames)
 
-    def from_memory(self, portal: Portal, limit: int) -> None:
+    async def from_memory(self, portal: Portal, limit: int) -> None:
         """The next rows of a portal whose server has been read to the end."""
+        outbox = self._client.outbox
+        if not isinstance(outbox, Skipped):
+            self._take_held(portal, limit)
+            return
+        while not portal.finished and (not limit or outbox.rows < limit):
+            self._take_held(portal, min(limit - outbox.rows, PIECE_ROWS) if limit else PIECE_ROWS)
+            await outbox.room()
+
+    def _take_held(self, portal: Portal, limit: int) -> None:
         held = portal.held
         assert held is not None
         start = portal.held_at

@@ -7,8 +7,9 @@ from queryflux.frontends.postgres.commands import Command, Reply
 from queryflux.frontends.postgres.rowstream import RowStream
 from queryflux.pipeline.face import Classification, Query
 from queryflux.wire.postgres.errors import PostgresError
-from queryflux.wire.postgres.messages import Bind, Column, described_oids
+from queryflux.wire.postgres.messages import NO_DATA, Bind, Column, row_description
 from queryflux.wire.postgres.native import ExtendedQuery
+from queryflux.wire.postgres.relayed import described_oids
 
 MAX_STATEMENTS = 4_096
 OVERHEAD = 1_024
@@ -29,11 +30,20 @@ class Described:
         """Bytes it takes, about."""
         return len(self.native or b"") + 256 * len(self.columns or ()) + 8 * len(self.oids)
 
+    @property
+    def told(self) -> bytes:
+        """The RowDescription that a client gets; empty when there is no result set."""
+        if self.native is not None:
+            return b"" if self.native == NO_DATA else self.native
+        columns = self.columns
+        return b"" if columns is None else row_description(columns, (0,) * len(columns))
+
 
 @dataclass(slots=True)
 class Prepared:
     """One prepared statement. ``classification`` is None for the plainest of queries and writes; ``empty``
-    for a text without a statement. ``taken`` is its share of the client's budget."""
+    for a text without a statement. ``told`` is the RowDescription that the client goes by. ``taken`` is its
+    share of the client's budget."""
 
     sql: str
     oids: tuple[int, ...]
@@ -41,6 +51,7 @@ class Prepared:
     command: Command | None = None
     empty: bool = False
     described: Described | None = None
+    told: bytes = b""
     taken: int = 0
 
     def parameter_oids(self) -> tuple[int, ...]:
@@ -59,24 +70,25 @@ class Statements:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._known: dict[str, Prepared] = {}
+        self.known: dict[str, Prepared] = {}
+        """By name; the unnamed one takes nothing of the budget, and may be taken out here."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._known
+        return name in self.known
 
     def named(self, name: str) -> Prepared:
         """Raises PostgresError 26000 for an unknown name."""
         try:
-            return self._known[name]
+            return self.known[name]
         except KeyError:
             shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
             raise PostgresError(f"{shown} does not exist", "26000") from None
 
     def check(self, name: str) -> None:
         """Raises PostgresError for a name in use, or when there are too many."""
-        if name in self._known:
+        if name in self.known:
             raise PostgresError(f'prepared statement "{name}" already exists', "42P05")
-        if len(self._known) >= MAX_STATEMENTS:
+        if len(self.known) >= MAX_STATEMENTS:
             raise PostgresError(f"more than {MAX_STATEMENTS} prepared statements in one session", "53400")
 
     def add(self, name: str, statement: Prepared, size: int) -> None:
@@ -84,7 +96,7 @@ class Statements:
         if name:
             self._budget.take(size + OVERHEAD)
             statement.taken = size + OVERHEAD
-        self._known[name] = statement
+        self.known[name] = statement
 
     def describe(self, statement: Prepared, described: Described) -> None:
         """Remember the shape of a statement, if there is room for it."""
@@ -94,10 +106,24 @@ class Statements:
             self._budget.take(described.size)
             statement.taken += described.size
         statement.described = described
+        statement.told = described.told
+
+    def tell(self, statement: Prepared, description: bytes) -> None:
+        """The client of a named statement was sent this RowDescription with its rows, and may go by it from
+        now on. Remembered if there is room."""
+        if not statement.taken or statement.told == description:
+            return
+        more = len(description) - len(statement.told)
+        if more > 0 and not self._budget.fits(more):
+            return
+        if more > 0:
+            self._budget.take(more)
+            statement.taken += more
+        statement.told = description
 
     def discard(self, name: str) -> bool:
         """Forget a statement. Whether there was one."""
-        statement = self._known.pop(name, None)
+        statement = self.known.pop(name, None)
         if statement is None:
             return False
         if statement.taken:
@@ -107,7 +133,7 @@ class Statements:
 
     def clear(self) -> None:
         """Forget them all."""
-        for name in list(self._known):
+        for name in list(self.known):
             self.discard(name)
 
 
@@ -126,6 +152,7 @@ class Portal:
     replied: int = 0
     held: bytes | None = None
     held_at: int = 0
+    told: bool = False
     finished: bool = False
     taken: int = 0
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from queryflux.frontends.postgres.moving import Skipped
 from queryflux.frontends.postgres.outbox import Bytes, Outbox
 from queryflux.model.endings import EndReason
 from queryflux.pipeline.face import Query
@@ -48,9 +49,11 @@ class RowStream:
         self.finished = False
 
     async def send(self, outbox: Outbox, limit: int = 0) -> int:
-        """Write up to ``limit`` rows (0: all), and give their number; ``finished`` tells whether that was
-        all. A result that ends exactly at the limit is not known to have ended, as in PostgreSQL."""
+        """Write up to ``limit`` rows (0: all), or skip them, and give their number; ``finished`` tells
+        whether that was all. A result that ends exactly at the limit is not known to have ended, as in
+        PostgreSQL."""
         sent = 0
+        skipped = outbox if isinstance(outbox, Skipped) else None
         while not limit or sent < limit:
             batch = self._batch
             if batch is None:
@@ -59,10 +62,15 @@ class RowStream:
                     self.finished = True
                     await self.close()
                     break
-            count = min(self.encoder.rows_per_slice(batch), batch.num_rows - self._at)
+            count = batch.num_rows - self._at
+            if skipped is None:
+                count = min(self.encoder.rows_per_slice(batch), count)
             if limit:
                 count = min(count, limit - sent)
-            outbox.add(await self._encode(batch.slice(self._at, count)))
+            if skipped is None:
+                outbox.add(await self._encode(batch.slice(self._at, count)))
+            else:
+                skipped.skip(count)
             sent += count
             self._at += count
             if self._at >= batch.num_rows:

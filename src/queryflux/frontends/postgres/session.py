@@ -3,8 +3,10 @@
 Pipelined messages wait in the decoder while a query runs; a connection that closes stops it at once.
 """
 
-from queryflux.frontends.postgres.client import Client
+from queryflux.frontends.postgres.client import FAULTS, Client
 from queryflux.frontends.postgres.extended import Extended
+from queryflux.frontends.postgres.moving import move_of
+from queryflux.frontends.postgres.quick import QuickWay
 from queryflux.frontends.postgres.simple import simple_query
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import NotSupported, ProtocolViolation, QueryFluxError, StatementTooLarge
@@ -16,7 +18,6 @@ from queryflux.wire.postgres.errors import PostgresError, error_response
 from queryflux.wire.postgres.lifecycle import Session, next_session
 
 _COPY = frozenset({Front.COPY_DATA, Front.COPY_DONE, Front.COPY_FAIL})
-_FAULTS = (QueryFluxError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
 
 
 class PostgresSession:
@@ -25,6 +26,7 @@ class PostgresSession:
     def __init__(self, client: Client, tasks: TaskGroup) -> None:
         self._client = client
         self._extended = Extended(client)
+        self._quick = QuickWay(client)
         self._tasks = tasks
         self._reading = False
         self._stopping = False
@@ -49,7 +51,7 @@ class PostgresSession:
 
     async def _serve(self) -> None:
         client = self._client
-        decoder, outbox, stream = client.decoder, client.outbox, client.stream
+        decoder, outbox = client.decoder, client.outbox
         while client.state is not Session.CLOSED:
             if self._stopping and self._between():
                 self._part()
@@ -57,11 +59,9 @@ class PostgresSession:
             found = decoder.next()
             if found is None:
                 outbox.flush()
-                if stream.unsent:
+                if client.stream.unsent:
                     await outbox.drain()
-                self._reading = True
-                data = await stream.read()
-                self._reading = False
+                data = await self._read()
                 if not data:
                     return
                 decoder.feed(data)
@@ -72,6 +72,21 @@ class PostgresSession:
                 await self._take(found[0], found[1], before)
             if outbox.full:
                 await outbox.room()
+
+    async def _read(self) -> bytes:
+        """The next bytes that are not for the quick way; empty at the end."""
+        quick = self._quick
+        alone = self._client.decoder.empty
+        while True:
+            self._reading = True
+            data = await (quick.read() if alone else self._client.stream.read())
+            self._reading = False
+            if data is not None:
+                return data
+            await quick.go_on()
+            if self._stopping and self._between():
+                self._part()
+                return b""
 
     async def _take(self, kind: int, body: bytes | None, before: Session) -> None:
         client = self._client
@@ -85,7 +100,7 @@ class PostgresSession:
         elif kind not in _COPY and kind != Front.TERMINATE:
             try:
                 await self._extended_message(kind, body)
-            except _FAULTS as error:
+            except FAULTS as error:
                 client.report(error)
                 self._extended.failed()
 
@@ -121,13 +136,13 @@ class PostgresSession:
         if before is Session.BATCH:
             try:
                 await self._extended.settle()
-            except _FAULTS as error:
+            except FAULTS as error:
                 client.report(error)
                 self._extended.failed()
                 well = False
         try:
             await self._extended.sync()
-        except _FAULTS as error:
+        except FAULTS as error:
             client.report(error)
             well = False
         return well
@@ -142,14 +157,17 @@ class PostgresSession:
                 raise self._too_long()
             text = messages.query(body)
             if self._extended.used:
+                if (move := move_of(text)) is not None and await self._extended.move(*move):
+                    client.ready()
+                    return
                 await self._extended.clear_unnamed()
-        except _FAULTS as error:
+        except FAULTS as error:
             client.report(error)
             client.ready()
             return
         try:
             await simple_query(client, text)
-        except _FAULTS as error:
+        except FAULTS as error:
             client.report(error)
             client.ready()
         if self._extended.used:
@@ -172,7 +190,7 @@ class PostgresSession:
     def stop(self) -> None:
         """The process is going down: end now if nothing is under way, else as soon as that is so."""
         self._stopping = True
-        if self._reading and self._between():
+        if self._reading and self._between() and not self._quick.leave():
             self._part()
 
     def _part(self) -> None:

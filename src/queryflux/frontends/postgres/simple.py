@@ -4,6 +4,7 @@ Several statements belong together as in PostgreSQL: they run in one transaction
 """
 
 import re
+from collections.abc import Callable
 
 from queryflux.frontends.postgres.answers import copy_done, open_copy, open_rows, relay, write_reply
 from queryflux.frontends.postgres.client import DIALECT, Client
@@ -16,6 +17,7 @@ from queryflux.frontends.postgres.commands import (
     done_tag,
     foreign,
     is_special,
+    number_command,
     read_command,
     rows_tag,
 )
@@ -25,14 +27,11 @@ from queryflux.model.errors import NotSupported, QueryFluxError
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Classification, Query, StatementKind, TransactionStatus
-from queryflux.results.answer import Batches, Done, Frames
+from queryflux.results.answer import Answer, Batches, Done, Frames
 from queryflux.wire.postgres import messages
 from queryflux.wire.postgres.constants import Oid
 from queryflux.wire.postgres.messages import Column
-from queryflux.wire.postgres.native import SimpleQuery
-
-PLAIN = frozenset({"select", "insert", "update", "delete", "values"})
-"""First words, as far as their first six letters, of statements that need no second look."""
+from queryflux.wire.postgres.native import PLAIN_WORDS, BoundQuery, SimpleQuery
 
 UNLOCK_ALL = "pg_advisory_unlock_all"
 _UNLOCK_ALL = re.compile(rf"select\s+{UNLOCK_ALL}\(\)\s*", re.IGNORECASE)
@@ -43,7 +42,7 @@ async def simple_query(client: Client, text: str) -> None:
     """Run a Query message and answer it, ReadyForQuery included."""
     client.query_id = ""
     first = text.find(";")
-    if (first < 0 or first == len(text) - 1) and text[:6].lower() in PLAIN:
+    if (first < 0 or first == len(text) - 1) and text[:6].lower() in PLAIN_WORDS:
         try:
             await _one(client, text if first < 0 else text[:first])
         except QueryFluxError as error:
@@ -86,15 +85,18 @@ async def _one(client: Client, text: str, offset: int = 0) -> bool:
     if UNLOCK_ALL in text and _UNLOCK_ALL.fullmatch(text) and not client.native():
         write_reply(client.outbox, Reply("SELECT 1", (Column(UNLOCK_ALL, Oid.VOID, 4),), (("",),)))
         return True
+    if (number := number_command(text)) is not None and not client.native():
+        write_reply(client.outbox, client.run_command(number, client.classify(text)))
+        return True
     classification = None
-    if text[:6].lower() not in PLAIN:
+    if text[:6].lower() not in PLAIN_WORDS:
         classification = client.classify(text)
         if classification.kind in CONTROL:
             await control(client, submit(client, text), classification)
             return True
         if is_special(classification):
             return await _special(client, text, classification, offset)
-    return await _run(client, text, classification, offset)
+    return await _run(client, text, offset)
 
 
 def submit(client: Client, text: str) -> Query:
@@ -120,7 +122,7 @@ async def _special(client: Client, text: str, classification: Classification, of
     if refusal is not None and not native:
         await _instead(client, text, classification, offset, refusal)
         return True
-    succeeded = await _run(client, text, classification, offset, refusal)
+    succeeded = await _run(client, text, offset, refusal)
     if succeeded and command is not None:
         client.follow(command)
     return succeeded
@@ -181,7 +183,6 @@ async def control(client: Client, query: Query, classification: Classification) 
 async def _run(
     client: Client,
     text: str,
-    classification: Classification | None,
     offset: int,
     refusal: NotSupported | None = None,
 ) -> bool:
@@ -192,30 +193,46 @@ async def _run(
         raise refusal
     timer = client.limit_time(query)
     try:
-        answer = await query.start()
-        if isinstance(answer, Frames):
-            if not await relay(query, answer, client.outbox, offset):
-                client.failed()
-                return False
-            return True
-        if isinstance(answer, Done):
-            client.outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
-        else:
-            await _rows(client, query, answer, classification or client.classify(text))
+        return await give(client, query, await query.start(), text, offset=offset)
     except BaseException:
         await query.close()
         raise
     finally:
         if timer is not None:
             timer.cancel()
-    return True
 
 
-async def _rows(client: Client, query: Query, answer: Batches, classification: Classification) -> None:
-    rows = await open_rows(client, query, answer, ())
+async def give(
+    client: Client,
+    query: Query,
+    answer: Answer,
+    text: str,
+    *,
+    offset: int = 0,
+    bound: BoundQuery | None = None,
+    tell: Callable[[bytes], None] | None = None,
+) -> bool:
+    """Write an answer to its end. False when the server has told the client of an error. ``offset``: see
+    ``relay``; ``bound``: it is the answer to that, and ``tell`` gets what its rows begin with."""
+    outbox = client.outbox
+    if isinstance(answer, Frames):
+        if not await relay(query, answer, outbox, offset, tell):
+            client.failed()
+            return False
+        return True
+    describe = bound is None or bound.describe
+    if isinstance(answer, Done):
+        outbox.add(messages.NO_DATA * (bound is not None and describe))
+        outbox.add(messages.command_complete(done_tag(answer.tag, answer.rows)))
+        return True
+    formats = () if bound is None else messages.bound(bound.rest[: bound.bound])[2]
+    rows = await open_rows(client, query, answer, formats, b"" if bound is None else bound.told)
     try:
-        client.outbox.add(rows.encoder.description)
-        count = await rows.send(client.outbox)
+        outbox.add(rows.encoder.description * describe)
+        if tell is not None:
+            tell(rows.encoder.description)
+        count = await rows.send(outbox)
     finally:
         await rows.close()
-    client.outbox.add(messages.command_complete(rows_tag(classification, count)))
+    outbox.add(messages.command_complete(rows_tag(client.classify(text), count)))
+    return True

@@ -1,18 +1,22 @@
 """One HTTP connection: requests one after another, each authenticated before its body is looked at.
 
-There is one task per connection and none per request. A request must arrive whole in time: its head within
+There is one task per connection and none per request. What can be said by the head of the request before goes
+through the lane (lane.py). A request must arrive whole in time: its head within
 ARRIVE_SECONDS of its first byte, its body at BYTES_PER_SECOND or faster; whoever is slower is told 408 and
 cut, as is who does not take his reply at that pace. The door's own tick watches that, so that a request costs
 no timer.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from queryflux.frontends.trino_http.credentials import Remembered
+from queryflux.frontends.trino_http.lane import Lane
+from queryflux.frontends.trino_http.relay import is_relayed
 from queryflux.frontends.trino_http.replies import GZIP_BYTES, Reply, encode, plain, refusal
 from queryflux.frontends.trino_http.session import Caller
-from queryflux.model.errors import AuthenticationFailed, InternalError, QueryFluxError
+from queryflux.model.errors import AuthenticationFailed, InternalError, QueryFluxError, ShuttingDown
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.wire.http1 import CONTINUE, HttpViolation, Request, RequestParser, accepts_gzip, gzip
@@ -42,7 +46,9 @@ class Connection:
         self._clock = door.clock
         self._stream = stream
         self._peer = stream.peer
-        self._parser = RequestParser(door.max_body_bytes)
+        self._parser = parser = RequestParser(door.max_body_bytes)
+        self._lane = Lane(door.pipeline, door.handler, door.tasks, stream, parser, self._watch)
+        self._when_gone: Callable[[], object] | None = None
         self._violation: HttpViolation | None = None
         self._remembered: Remembered | None = None
         self._caller: Caller | None = None
@@ -53,19 +59,35 @@ class Connection:
 
     async def serve(self) -> None:
         """Until either side closes."""
-        requests = self._parser.requests
+        self._stream.on_gone(self._gone)
+        try:
+            await self._serve()
+        finally:
+            await self._lane.close()
+
+    async def _serve(self) -> None:
+        requests, lane = self._parser.requests, self._lane
         while True:
-            while not requests:
-                if self._violation is not None:
-                    await self._refuse(refusal(self._violation))
+            if requests:
+                request = requests[0]
+                keep_alive = await self._answer(request, self._handle(request))
+                requests.popleft()
+            elif self._violation is not None:
+                await self._refuse(refusal(self._violation))
+                return
+            else:
+                data = await self._stream.read()
+                if not data:
                     return
-                if not await self._receive():
-                    return
-            request = requests[0]
-            keep_alive = await self._answer(request)
+                statement = lane.take(data)
+                if statement is None:
+                    self._take(data)
+                    continue
+                assert lane.request is not None
+                self.deadline = NEVER
+                keep_alive = await self._answer(lane.request, lane.run(statement))
             if not keep_alive or self._parting:
                 return
-            requests.popleft()
             if requests or not self._parser.idle:
                 self._arriving()
             else:
@@ -81,24 +103,32 @@ class Connection:
 
     def part(self) -> None:
         """The door closes: end once what has been asked is answered."""
-        self._parting = True
-        if not self._parser.requests:
+        self._parting = self._lane.closing = True
+        if not self._parser.requests and self.deadline != NEVER:
             self._stream.close()
+
+    def _watch(self, callback: Callable[[], object] | None) -> None:
+        """Call ``callback`` once, as soon as the client goes away; at once if it has. None takes it back."""
+        self._when_gone = callback
+        if callback is not None and self._stream.closed:
+            self._gone()
+
+    def _gone(self) -> None:
+        self._lane.gone()
+        callback, self._when_gone = self._when_gone, None
+        if callback is not None:
+            callback()
 
     # Receiving.
 
-    async def _receive(self) -> bool:
-        """Take what has arrived; False at the end of the stream."""
-        data = await self._stream.read()
-        if not data:
-            return False
+    def _take(self, data: bytes) -> None:
+        """Take what has arrived."""
         if not self._arrives:
             self._arriving()
         try:
             self._parser.feed(data)
         except HttpViolation as violation:
             self._violation = violation
-        return True
 
     def _arriving(self) -> None:
         self._arrives = True
@@ -113,19 +143,28 @@ class Connection:
         while not request.complete:
             if self._violation is not None:
                 raise self._violation
-            if not await self._receive():
+            data = await self._stream.read()
+            if not data:
                 raise ConnectionResetError("the client closed in the middle of a request")
+            self._take(data)
 
     # Answering.
 
-    async def _answer(self, request: Request) -> bool:
-        """Handle one request and write its reply; whether the connection goes on."""
+    async def _answer(self, request: Request, handling: Awaitable[Reply | None]) -> bool:
+        """Handle one request and write its reply, unless that has been done; whether the connection goes
+        on."""
         try:
-            reply = await self._handle(request)
+            reply = await handling
+            if reply is None:
+                self.deadline = self._clock.monotonic() + ARRIVE_SECONDS
+                await self._stream.drain()
+                return True
         except QueryFluxError as error:
             if isinstance(error, AuthenticationFailed):
                 self._door.count_auth_failure()
             reply = refusal(error)
+            if isinstance(error, ShuttingDown) and self._handler.elsewhere is not None:
+                reply.close = True  # who connects anew reaches a sibling
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
@@ -149,6 +188,9 @@ class Connection:
         headers = request.headers
         identity, self._remembered = self._handler.credentials.trusted(headers, self._remembered)
         if identity is None:
+            if is_relayed(headers):
+                self._arrives, self.deadline = False, NEVER
+                return await self._handler.relayed(request)
             identity = await self._proven(headers)
         submits = path == "/v1/statement" and request.method == "POST"
         if submits:
@@ -163,7 +205,8 @@ class Connection:
         caller = self._caller
         if caller is None or (caller.headers is not headers and caller.headers != headers):
             caller = self._caller = self._handler.caller(headers, self._peer)
-        return await self._handler.submit(request, identity, caller, self._stream.on_gone)
+        self._lane.learn(request, self._remembered, caller)
+        return await self._handler.submit(request, identity, caller, self._watch)
 
     async def _proven(self, headers: dict[str, str]) -> VerifiedIdentity:
         """Who the Authorization header says it is."""

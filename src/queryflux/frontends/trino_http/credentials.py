@@ -49,6 +49,12 @@ class Credentials:
         self._clock = clock
         self._warned = False
 
+    def hold(self, known: Remembered) -> bool:
+        """Whether a request with the same headers needs no other look."""
+        if known.authenticator is not self._auth():
+            return False
+        return not known.proven or self._clock.monotonic() < known.until
+
     def trusted(
         self, headers: dict[str, str], known: Remembered | None
     ) -> tuple[VerifiedIdentity | None, Remembered | None]:

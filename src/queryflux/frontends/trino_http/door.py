@@ -12,6 +12,7 @@ from queryflux.frontends.listener import Listener
 from queryflux.frontends.trino_http.addresses import Addresses
 from queryflux.frontends.trino_http.connection import Connection
 from queryflux.frontends.trino_http.credentials import Credentials
+from queryflux.frontends.trino_http.elsewhere import Elsewhere
 from queryflux.frontends.trino_http.exchange import Surroundings
 from queryflux.frontends.trino_http.handler import Handler
 from queryflux.frontends.trino_http.registry import Registry
@@ -19,12 +20,15 @@ from queryflux.frontends.trino_http.replies import encode, refusal
 from queryflux.model.errors import NotConfigured, TooManyConnections, Unavailable
 from queryflux.model.ids import QueryIds
 from queryflux.model.protocol import ClientProtocol
+from queryflux.pipeline.claims import Claims
 from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.bytestream import ByteStream
 from queryflux.runtime.clock import Clock, Timer
 from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.siblings import Siblings
 from queryflux.runtime.tasks import TaskGroup
 from queryflux.runtime.threads import LaneThread
+from queryflux.runtime.turns import Shared
 
 T = TypeVar("T")
 
@@ -47,15 +51,21 @@ class TrinoDoor:
         process_tag: str,
         tls_context: ssl.SSLContext | None = None,
         external_address: str | None = None,
+        claims: Claims | None = None,
+        *,
+        shared: Shared | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         """``auth`` gives the authenticator of the configuration that is active; ``process_tag`` ends every
-        id that clients hold; ``external_address`` is the base of the URIs they are given, if it is known."""
+        id that clients hold; ``external_address`` is the base of the URIs they are given, if it is known;
+        ``claims`` as for Handler; ``shared`` as for Listener; ``siblings`` are those that clients reach by
+        the same port."""
         self.pipeline = pipeline
         self.clock = clock
         self.max_body_bytes = pipeline.max_statement_bytes
         self._auth_failures = metrics.counter("queryflux_auth_failures_total", protocol=_LABEL)
-        self._tasks = TaskGroup("trino-http")
-        self._registry = Registry(clock, self._tasks, process_tag)
+        self.tasks = TaskGroup("trino-http")
+        self._registry = Registry(clock, self.tasks, process_tag)
         self._connections: set[Connection] = set()
         self._thread: LaneThread | None = None
         self._tick: Timer | None = None
@@ -63,12 +73,16 @@ class TrinoDoor:
         self.handler = Handler(
             pipeline,
             self._registry,
-            Surroundings(clock, self._tasks, self.in_thread),
+            Surroundings(clock, self.tasks, self.in_thread),
             Credentials(auth, clock),
             Addresses(external_address, tls=tls_context is not None, fallback=f"localhost:{config.port}"),
             QueryIds(process_tag, clock.now),
             self._state,
+            claims,
         )
+        if siblings is not None:
+            self.handler.elsewhere = Elsewhere(siblings, self.handler, self.tasks)
+            self._registry.siblings = True
         self._listener = Listener(
             _LABEL,
             config,
@@ -77,6 +91,7 @@ class TrinoDoor:
             metrics=metrics,
             tls=tls_context,
             implicit_tls=True,
+            shared=shared,
         )
 
     @property
@@ -99,6 +114,11 @@ class TrinoDoor:
         submit is refused by the pipeline."""
         self._listener.stop_accepting()
 
+    async def cancel_elsewhere(self, query_id: str) -> bool:
+        """End a statement that another process began, by our id or its engine's. False: nobody knows it."""
+        replicas = self.handler.replicas
+        return replicas is not None and await replicas.cancel(query_id)
+
     async def close(self, grace: float = 0) -> None:
         """Let clients fetch what is ready, at most for ``grace`` seconds; then end everything: statements
         first, then connections. No task or thread is left."""
@@ -115,7 +135,9 @@ class TrinoDoor:
         for connection in list(self._connections):
             connection.part()
         await self._listener.close(grace)
-        await self._tasks.close()
+        if self.handler.replicas is not None:
+            self.handler.replicas.close()
+        await self.tasks.close()
         if self._thread is not None:
             await self._thread.join()
             self._thread = None

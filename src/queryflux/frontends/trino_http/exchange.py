@@ -5,18 +5,20 @@ for the same one gives the same bytes, since it may not have received them; earl
 made when it is asked for and not before, so that a slow client slows the engine's read.
 
 A Trino engine's pages are pulled within the poll that asks for them: the coordinator itself answers a poll
-in time. Anything else is worked on by a task, and a poll that sees no result within HOLD_SECONDS is told the
-state instead; the task wakes the next poll.
+in time. Anything else is worked on by a task, and a poll that sees no result within HOLD_SECONDS (the POST:
+within FIRST_HOLD_SECONDS) is told the state instead; the task wakes the next poll.
 """
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from queryflux.frontends.trino_http.errors import document as error_document
+from queryflux.frontends.trino_http.limits import NO_LIMITS, Limits, TimeLimit
+from queryflux.frontends.trino_http.pageuris import PageUris
+from queryflux.frontends.trino_http.progress import Progress
+from queryflux.frontends.trino_http.rowpages import Encode, RowPages
 from queryflux.frontends.trino_http.state import OVER, Event, State, after
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import (
@@ -28,27 +30,23 @@ from queryflux.model.errors import (
     QueryNotFound,
 )
 from queryflux.model.protocol import ClientProtocol
+from queryflux.model.shared import Kept
+from queryflux.pipeline.claims import OwnClaim
 from queryflux.pipeline.face import Conversation, Query
 from queryflux.results.answer import Answer, Batches, Done, Frames
 from queryflux.runtime.clock import Clock
-from queryflux.runtime.tasks import TaskGroup
+from queryflux.runtime.tasks import TaskGroup, done_within
 from queryflux.wire.trino.documents import Stats, Update, results
 from queryflux.wire.trino.native import TrinoFrames, TrinoPage
-from queryflux.wire.trino.uris import partial_cancel_of, rewrite
-
-if TYPE_CHECKING:
-    from queryflux.wire.trino.rows import Batch, RowEncoder
+from queryflux.wire.trino.uris import id_of, partial_cancel_of, rewrite
 
 log = logging.getLogger(__name__)
 
 HOLD_SECONDS = 1.0
 """How long a poll may wait before it is told that the query goes on."""
-PAGE_BYTES = 1 << 20
-"""A page is closed once its data is this large, as Trino's are (protocol.v1, target result size)."""
-_INLINE_VALUES = 4096
-"""Fewer values than this are encoded on the loop; more go to a thread."""
-
-Encode = Callable[..., Awaitable[bytes]]
+FIRST_HOLD_SECONDS = 0.1
+"""How long the POST may: a quick answer comes with it, and the client of a longer query soon has the URI that
+it needs to cancel it."""
 
 
 @dataclass(slots=True)
@@ -73,32 +71,33 @@ class Exchange:
     """A query and the pages that have been made of it."""
 
     __slots__ = (
+        "_ahead",
         "_answer",
         "_around",
         "_broken",
-        "_columns",
         "_conversation",
-        "_created",
-        "_encoder",
+        "_limit",
         "_partial_cancel",
         "_query",
         "_relays",
-        "_rest",
         "_rows",
-        "_settled",
-        "_slug",
-        "_started",
         "_text",
         "_turn",
         "_work",
         "asking",
-        "base",
+        "backend_id",
+        "claim",
         "id",
+        "kept",
         "last_seen",
         "owner",
         "page",
+        "progress",
+        "settled",
         "state",
         "token",
+        "untold",
+        "uris",
     )
 
     def __init__(
@@ -112,33 +111,41 @@ class Exchange:
         *,
         base: bytes,
         keeps_conversation: bool,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         """``keeps_conversation``: it belongs to a transaction, and is not closed with the query."""
         self.id = query_id
         self.owner = owner
         self.state = State.SUBMITTED
-        self.base = base
+        self.uris = PageUris(base, query_id)
+        self.progress = Progress(query, around.clock)
         self.token = 0
         self.page: Page | None = None
         self.asking = 0
         self.last_seen = around.clock.monotonic()
+        self.claim: OwnClaim | None = None
+        """That it is ours to answer for, where it might be another process's."""
+        self.kept: Kept | None = None
+        """Where the engine keeps the pages to come, if it does."""
+        self.backend_id = ""
         self._around = around
         self._text = text
         self._query = query
         self._conversation = conversation if not keeps_conversation else None
-        self._created = self.last_seen
-        self._started: float | None = None
-        self._slug = ""
         self._answer: Answer | None = None
-        self._columns: bytes | None = None
-        self._encoder: RowEncoder | None = None
-        self._rest: Batch | None = None
-        self._rows = 0
+        self._ahead: object | None = None
+        """A frame that has been taken of the answer already."""
+        self._rows: RowPages | None = None
         self._partial_cancel: str | None = None
         self._work: asyncio.Task[Page] | None = None
         self._turn: asyncio.Future[None] | None = None
-        self._settled = False
+        self.settled = False
+        self.untold = False
+        """It was stopped by somebody else than its client, who will ask for it and is to hear why."""
         self._relays = False
+        self._limit = (
+            TimeLimit(limits, query, around.clock, around.tasks) if limits is not NO_LIMITS else None
+        )
         self._broken = False
         """It failed here, and not in the query, which goes on."""
 
@@ -154,21 +161,45 @@ class Exchange:
         """The statement."""
         return self._text
 
-    def matches(self, slug: str) -> bool:
-        """Whether a URI's unguessable part is ours."""
-        return bool(self._slug) and secrets.compare_digest(slug.encode(), self._slug.encode())
+    @property
+    def lost(self) -> bool:
+        """Another process answers for it."""
+        return self.claim is not None and self.claim.lost
 
     async def first(self) -> Page:
         """The answer to the POST."""
+        self._begin_life()
+        page = await (self._produce() if self._relays else self._next_page(FIRST_HOLD_SECONDS))
+        self.page = page
+        return page
+
+    def _begin_life(self) -> None:
         if self._waiting:
             self._move(Event.QUEUE)
-            page = await self._next_page()
         else:
             self._move(Event.RUN)
             self._relays = self._query.engine_protocol is ClientProtocol.TRINO_HTTP
-            page = await (self._produce() if self._relays else self._next_page())
-        self.page = page
-        return page
+        if self._limit is not None and not self._relays:
+            self._limit.begin(self.progress.created_at)
+
+    def adopted(self, slug: str | None, token: int, created_at: float) -> None:
+        """It was begun by another process, and its client has the pages before ``token``. ``slug`` None: its
+        URIs are not known here."""
+        self.uris.goes_on_with(slug)
+        self.progress.goes_on_from(created_at)
+        self.token = token
+        self._begin_life()
+
+    def begun(self, answer: Answer, frame: object | None) -> None:
+        """It was started before this was made; ``frame`` was taken of its answer. ``first`` goes on there."""
+        self._begin(answer)
+        self._ahead = frame
+
+    def failed(self, error: QueryFluxError) -> Page:
+        """It was started before this was made, and failed: the answer to the POST."""
+        self._move(Event.RUN)
+        self.page = self._failure(error)
+        return self.page
 
     async def poll(self, token: int) -> Page | None:
         """Page ``token``; None when it is gone. Raises QueryNotFound for one that cannot be yet."""
@@ -192,9 +223,9 @@ class Exchange:
 
     async def settle(self) -> None:
         """Once the last page has been handed out: let the query end, and close what is ours."""
-        if self._settled:
+        if self.settled:
             return
-        self._settled = True
+        self.settled = True
         try:
             if self._broken:
                 await self._query.close(EndReason.FAILED)
@@ -205,11 +236,29 @@ class Exchange:
         finally:
             if self._conversation is not None:
                 await self._conversation.close()
+            await self.gone()
 
-    async def cancel(self, reason: EndReason) -> None:
-        """Stop it; a poll that waits, or comes after, is told why."""
+    async def gone(self) -> None:
+        """Nobody will be asked for it any more, here or in another process."""
+        if self.claim is not None:
+            await self.claim.gone()
+
+    async def drop(self) -> None:
+        """Another process answers for it now: leave it, and all that is at work for it, to that one."""
+        if not self.over:
+            self._move(Event.ABANDON)
+        try:
+            await self._query.forsake()
+        finally:
+            if self._conversation is not None:
+                await self._conversation.close()
+
+    async def cancel(self, reason: EndReason, *, untold: bool = False) -> None:
+        """Stop it; a poll that waits, or comes after, is told why. ``untold``: its client does not know, and
+        may ask another process, which has to find us."""
         if self.over:
             return
+        self.untold = untold
         self._move(Event.ABANDON if reason is EndReason.ABANDONED else Event.CANCEL)
         self.last_seen = self._around.clock.monotonic()
         try:
@@ -217,6 +266,8 @@ class Exchange:
         finally:
             if self._conversation is not None:
                 await self._conversation.close()
+            if not untold:
+                await self.gone()
 
     async def partial_cancel(self) -> bool:
         """Pass on the client's wish for the stage of the last page. False where there is none to stop."""
@@ -232,22 +283,11 @@ class Exchange:
 
     # URIs.
 
-    def _uri(self, kind: bytes, token: int) -> bytes:
-        if not self._slug:
-            self._slug = secrets.token_hex(16)
-        return b"%b/v1/statement/qf/%b/%b/%b/%d" % (
-            self.base,
-            kind,
-            self.id.encode(),
-            self._slug.encode(),
-            token,
-        )
-
     @property
     def following(self) -> bytes:
         """The URI of the page after this one."""
         kind = b"queued" if self.state is State.QUEUED else b"executing"
-        return self._uri(kind, self._next_token)
+        return self.uris.page(kind, self._next_token)
 
     @property
     def _next_token(self) -> int:
@@ -256,8 +296,8 @@ class Exchange:
         return self.token + (1 if self.page is None else 2)
 
     @property
-    def _info(self) -> bytes:
-        return b"%b/ui/query.html?%b" % (self.base, self.id.encode())
+    def _columns(self) -> bytes | None:
+        return self._rows.columns if self._rows is not None else None
 
     # Making pages.
 
@@ -267,33 +307,18 @@ class Exchange:
 
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
+        if self._limit is not None and self.state in OVER:
+            self._limit.end()
 
-    async def _next_page(self) -> Page:
+    async def _next_page(self, hold: float = HOLD_SECONDS) -> Page:
         if self._relays and self._work is None:
             return await self._produce()
         if self._work is None:
             self._work = self._around.tasks.spawn(f"page of {self.id}", self._produce())
-        if not await self._done_in_time(self._work):
+        if not await done_within(self._work, hold, self._around.clock):
             return self._progress()
         work, self._work = self._work, None
         return work.result()
-
-    async def _done_in_time(self, work: "asyncio.Task[Page]") -> bool:
-        """Wait for the task, but not over HOLD_SECONDS."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake(*_: object) -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        work.add_done_callback(wake)
-        timer = self._around.clock.call_later(HOLD_SECONDS, wake)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            work.remove_done_callback(wake)
-        return work.done()
 
     def _progress(self) -> Page:
         """How far it is."""
@@ -301,7 +326,7 @@ class Exchange:
             self._move(Event.QUEUE if self._waiting else Event.RUN)
         state = "QUEUED" if self.state is State.QUEUED else "RUNNING"
         body = results(
-            self.id, self._info, self._stats(state), following=self.following, columns=self._columns
+            self.id, self.uris.info, self._stats(state), following=self.following, columns=self._columns
         )
         return Page(body, last=False)
 
@@ -315,7 +340,8 @@ class Exchange:
                 return await self._relay()
             if isinstance(self._answer, Done):
                 return self._count(self._answer)
-            return await self._page_of_rows()
+            assert self._rows is not None
+            return await self._page_of_rows(self._rows)
         except QueryFluxError as error:
             return self._failure(error)
         except Exception as error:
@@ -327,43 +353,23 @@ class Exchange:
     def _begin(self, answer: Answer) -> None:
         if not self.over:
             self._move(Event.RUN)
-        self._started = self._around.clock.monotonic()
+        self.progress.start()
         self._answer = answer
         self._relays = isinstance(answer, Frames)
         if isinstance(answer, Batches):
-            from queryflux.wire.trino.rows import RowEncoder
-
-            self._encoder = RowEncoder(answer.schema)
-            self._columns = self._encoder.columns
+            self._rows = RowPages(answer, self._query, self._around.encode)
 
     def _stats(self, state: str) -> Stats:
-        now = self._around.clock.monotonic()
-        begun = self._started if self._started is not None else now
-        engine = self._answer.stats if self._answer is not None else None
-        stats = Stats(
-            state,
-            elapsed=int((now - self._created) * 1000),
-            queued=int(((now if state == "QUEUED" else begun) - self._created) * 1000)
-            if self._query.waited
-            else 0,
-            processed_rows=self._rows,
-        )
-        if engine is not None:
-            stats.cpu = engine.cpu_ms or 0
-            stats.processed_rows = engine.processed_rows or self._rows
-            stats.processed_bytes = engine.processed_bytes or 0
-            stats.input_bytes = engine.physical_input_bytes or 0
-            stats.peak_memory = engine.peak_memory_bytes or 0
-            stats.spilled = engine.spilled_bytes or 0
-            stats.splits = engine.total_splits or 0
-        return stats
+        return self.progress.stats(state, self._answer, self._rows.rows if self._rows is not None else 0)
 
     def _failure(self, error: QueryFluxError) -> Page:
+        if self._limit is not None:
+            error = self._limit.told(error)
         if not self.over:
             self._move(_event_of(error))
         body = results(
             self.id,
-            self._info,
+            self.uris.info,
             self._stats("FAILED"),
             columns=self._columns,
             error=error_document(error, self._text),
@@ -374,12 +380,16 @@ class Exchange:
         if not self.over:
             self._move(Event.END)
         update = Update(done.tag, done.rows)
-        body = results(self.id, self._info, self._stats("FINISHED"), update=update)
+        body = results(self.id, self.uris.info, self._stats("FINISHED"), update=update)
         return Page(body, tuple(done.headers.items()))
 
     async def _relay(self) -> Page:
         """The coordinator's next page, with URIs of ours."""
-        frame = await self._query.next()
+        frame, self._ahead = self._ahead, None
+        if frame is None:
+            if self.claim is not None:
+                await self.claim.written()  # others know the page that is asked for now
+            frame = await self._query.next()
         if frame is None:
             self._relays = False
             raise EngineConnectionLost(f"the engine ended query {self.id} without a last page")
@@ -388,59 +398,36 @@ class Exchange:
         if page.next_uri is not None:
             following = self.following
             self._partial_cancel = partial_cancel_of(page.body)
-            partial = self._uri(b"partial", self._next_token)
+            partial = self.uris.page(b"partial", self._next_token)
         try:
-            body = rewrite(page.body, self._info, partial, following)
+            body = rewrite(page.body, self.uris.info, partial, following)
         except ValueError as error:
             self._broken = True
             raise EngineConnectionLost(f"the engine answered query {self.id} with garbage: {error}") from None
         if not self.over:
             failed = cast(Frames, self._answer).failure is not None
             self._move(Event.PAGE if following else Event.FAIL if failed else Event.END)
+        if self.claim is not None and page.next_uri is not None:
+            before = self.kept.uri if self.kept is not None else ""
+            self.kept = Kept(self._next_token, page.next_uri, before)
+            self.backend_id = id_of(page.body)
+            await self.claim.tell()
         return Page(body, page.headers, last=following is None)
 
-    async def _page_of_rows(self) -> Page:
+    async def _page_of_rows(self, pages: RowPages) -> Page:
         """Rows until the page is full or there are no more."""
-        parts: list[bytes] = []
-        size = 0
-        while size < PAGE_BYTES:
-            batch = await self._take(PAGE_BYTES - size)
-            if batch is None:
-                break
-            part = await self._encode(batch)
-            if batch.num_rows:
-                self._rows += batch.num_rows
-                parts.append(part)
-                size += len(part) + 1
-        last = size < PAGE_BYTES
+        parts, last = await pages.fill()
         if not self.over:
             self._move(Event.END if last else Event.PAGE)
         body = results(
             self.id,
-            self._info,
+            self.uris.info,
             self._stats("FINISHED" if last else "RUNNING"),
             following=None if last else self.following,
-            columns=self._columns,
+            columns=pages.columns,
             rows=parts,
         )
         return Page(body, last=last)
-
-    async def _take(self, room: int) -> "Batch | None":
-        """As many rows as fit ``room`` bytes, from what was left over or from the engine."""
-        batch, self._rest = self._rest, None
-        if batch is None:
-            batch = cast("Batch | None", await self._query.next())
-        if batch is None:
-            return None
-        assert self._encoder is not None
-        batch, self._rest = self._encoder.split(batch, room)
-        return batch
-
-    async def _encode(self, batch: "Batch") -> bytes:
-        assert self._encoder is not None
-        if batch.num_rows * batch.num_columns <= _INLINE_VALUES:
-            return self._encoder.encode(batch)
-        return await self._around.encode(self._encoder.encode, batch)
 
 
 def _event_of(error: QueryFluxError) -> Event:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from queryflux.frontends.trino_http.errors import TrinoError
+from queryflux.frontends.trino_http.limits import check as check_limit
 from queryflux.frontends.trino_http.registry import Registry, Transaction
 from queryflux.model.errors import EngineError, NotSupported, QueryFluxError
 from queryflux.model.identity import VerifiedIdentity
@@ -132,6 +133,7 @@ class Local:
                 prepared = names.pair(statement.name, _prepared(asked, statement.name))
             return Instead(asked.text, prepared)
         if isinstance(statement, SetSession):
+            check_limit(statement.name, statement.value)
             changed = names.pair(statement.name, statement.value)
             return Outcome(Update(statement.kind), headers=((names.SET_SESSION, changed),))
         if isinstance(statement, ResetSession):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from queryflux.frontends.trino_http.errors import TrinoError
 from queryflux.frontends.trino_http.exchange import Exchange
-from queryflux.frontends.trino_http.state import State
+from queryflux.frontends.trino_http.state import STOPPED
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import AccessDenied, QueryNotFound
 from queryflux.model.identity import VerifiedIdentity
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 ABANDON_SECONDS = 300.0
 RETAIN_SECONDS = 60.0
 RETAIN_BYTES = 32 << 20
-_STOPPED = frozenset({State.CANCELLED, State.ABANDONED})
 
 
 @dataclass(slots=True)
@@ -47,12 +46,14 @@ class Registry:
     def __init__(self, clock: Clock, tasks: TaskGroup, process_tag: str) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._tag = process_tag
+        self.tag = process_tag
         self._exchanges: dict[str, Exchange] = {}
         self._ended: OrderedDict[str, tuple[float, int]] = OrderedDict()
         self._ended_bytes = 0
         self._transactions: dict[str, Transaction] = {}
         self._handed_out = asyncio.Event()
+        self.siblings = False
+        """Whether all statements whose process lives can be asked for here."""
 
     def __len__(self) -> int:
         return len(self._exchanges)
@@ -66,19 +67,39 @@ class Registry:
         """Its client has been given a URI."""
         self._exchanges[exchange.id] = exchange
 
-    def find(self, query_id: str, slug: str | None, identity: VerifiedIdentity) -> Exchange:
-        """The statement of a URI. Raises QueryNotFound, and AccessDenied for anybody but its owner."""
+    def get(self, query_id: str) -> Exchange | None:
+        """The statement, if it is here and nobody has taken it over."""
         exchange = self._exchanges.get(query_id)
-        if exchange is None or (slug is not None and not exchange.matches(slug)):
-            tag = process_tag_of(query_id)
-            why = "it has ended"
-            if tag != self._tag:
-                why = f"it belongs to process {tag or '?'}, and this is {self._tag}"
-            raise QueryNotFound(f"Query {query_id} is not known here: {why}", hint="run it again")
-        if exchange.owner != identity.user:
+        return None if exchange is not None and exchange.lost else exchange
+
+    def find(self, query_id: str, slug: str | None, user: str) -> Exchange:
+        """The statement of a URI. Raises QueryNotFound, and AccessDenied for anybody but its owner."""
+        exchange = self.get(query_id)
+        if exchange is None or (slug is not None and not exchange.uris.matches(slug)):
+            raise self.unknown(query_id)
+        if exchange.owner != user:
             raise AccessDenied(f"Query {query_id} belongs to another user")
         exchange.last_seen = self._clock.monotonic()
         return exchange
+
+    def unknown(self, query_id: str) -> QueryNotFound:
+        """What is said of a statement that is not here."""
+        tag = process_tag_of(query_id)
+        why = "it has ended"
+        if tag != self.tag:
+            why = f"it belongs to process {tag or '?'}, and this is {self.tag}"
+            if self.siblings:
+                why = f"it belonged to process {tag or '?'}, which has gone"
+        return QueryNotFound(f"Query {query_id} is not known here: {why}", hint="run it again")
+
+    def drop(self, exchange: Exchange) -> None:
+        """Another process answers for it now."""
+        if self._exchanges.get(exchange.id) is exchange:
+            if exchange.id in self._ended:
+                self._forget(exchange.id)
+            else:
+                del self._exchanges[exchange.id]
+            self._handed_out.set()
 
     def retire(self, exchange: Exchange) -> None:
         """It has ended and its last page was handed out: keep that for a while."""
@@ -94,7 +115,7 @@ class Registry:
     async def wait_until_fetched(self) -> None:
         """Return when every statement that was not stopped has had its last page fetched."""
         while any(
-            exchange.id not in self._ended and exchange.state not in _STOPPED
+            exchange.id not in self._ended and exchange.state not in STOPPED
             for exchange in self._exchanges.values()
         ):
             self._handed_out.clear()
@@ -117,6 +138,7 @@ class Registry:
             if exchange.over:
                 if idle >= RETAIN_SECONDS:
                     self._exchanges.pop(exchange.id)
+                    self._tasks.spawn(f"forget {exchange.id}", exchange.gone())
             elif idle >= ABANDON_SECONDS:
                 self._tasks.spawn(f"abandon {exchange.id}", exchange.cancel(EndReason.ABANDONED))
         for transaction in list(self._transactions.values()):
@@ -128,7 +150,8 @@ class Registry:
 
     def begin_transaction(self, conversation: Conversation, identity: VerifiedIdentity) -> Transaction:
         """Keep a conversation under an id that nobody can guess."""
-        transaction = Transaction(secrets.token_hex(16), identity.user, conversation, self._clock.monotonic())
+        transaction_id = f"{secrets.token_hex(16)}_{self.tag}"
+        transaction = Transaction(transaction_id, identity.user, conversation, self._clock.monotonic())
         self._transactions[transaction.id] = transaction
         return transaction
 
@@ -163,6 +186,7 @@ class Registry:
     async def close(self) -> None:
         """Stop everything."""
         endings = [exchange.cancel(EndReason.SHUTDOWN) for exchange in self.live]
+        endings += [exchange.gone() for exchange in self._exchanges.values() if exchange.over]
         endings += [transaction.conversation.close() for transaction in self._transactions.values()]
         for outcome in await asyncio.gather(*endings, return_exceptions=True):
             if isinstance(outcome, BaseException):

@@ -33,6 +33,8 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
     then: Callable[[], Awaitable[None]] | None = None
     undelivered: Callable[[], object] | None = None
+    query_id: str = ""
+    """What there is to end when it is undelivered."""
     close: bool = False
 
 
@@ -47,6 +49,15 @@ def encode(reply: Reply, *, keep_alive: bool, head_only: bool = False, packed: b
     if packed:
         headers += (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
     return encode_response(reply.status, headers, reply.body, keep_alive=keep_alive, head_only=head_only)
+
+
+def page_reply(body: bytes, place: tuple[int, int], info: bytes, query_id: str) -> bytes:
+    """The response that is a page with another ``infoUri``: that of ``query_id`` under ``info`` in its
+    ``place``."""
+    start, stop = place
+    uri = info + query_id.encode()
+    length = len(body) - stop + start + len(uri)
+    return b"%bContent-Length: %d\r\n\r\n%b%b%b" % (_PAGE, length, body[:start], uri, body[stop:])
 
 
 def refusal(error: QueryFluxError) -> Reply:

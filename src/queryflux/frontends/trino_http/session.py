@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from queryflux.frontends.tags import MAX_LENGTH, MAX_TAGS, parse_tags
+from queryflux.frontends.trino_http.limits import NO_LIMITS, Limits, limits_of
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import EMPTY, Session
 from queryflux.wire.trino import headers as names
+from queryflux.wire.trino.native import TrinoStatement
 
 # Secrets have no business in routing rules, scripts and logs.
 _SECRETS = ("authorization", "proxy-authorization", "cookie", "x-trino-extra-credential")
@@ -20,13 +22,31 @@ class Caller:
     session: Session
     base: bytes
     """Of the URIs that it is given."""
-    native: tuple[tuple[str, str], ...]
+    info: bytes
+    """The ``infoUri`` of a query, up to its id."""
+    native: TrinoStatement
     """What a coordinator gets of its headers."""
+    in_transaction: bool
+    limits: Limits = NO_LIMITS
 
 
 def caller_of(headers: dict[str, str], peer: str, base: bytes) -> Caller:
     """Look at them."""
-    return Caller(headers, session_of(headers, peer), base, tuple(names.forwarded(headers.items())))
+    return Caller(
+        headers,
+        session_of(headers, peer),
+        base,
+        base + b"/ui/query.html?",
+        TrinoStatement(tuple(names.forwarded(headers.items()))),
+        transaction_of(headers) is not None,
+        limits_of(headers.get(names.SESSION, "")),
+    )
+
+
+def transaction_of(headers: dict[str, str]) -> str | None:
+    """The id of the transaction that a request belongs to."""
+    named = headers.get(names.TRANSACTION_ID)
+    return named if named and named.upper() != names.NO_TRANSACTION else None
 
 
 def session_of(headers: dict[str, str], peer: str) -> Session:

@@ -50,7 +50,8 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.PAGING, Event.CANCEL): State.CANCELLED,
     (State.PAGING, Event.ABANDON): State.ABANDONED,
 }
-OVER = frozenset({State.FINISHED, State.FAILED, State.CANCELLED, State.ABANDONED})
+STOPPED = frozenset({State.CANCELLED, State.ABANDONED})
+OVER = frozenset({State.FINISHED, State.FAILED, *STOPPED})
 
 
 def after(state: State, event: Event) -> State:

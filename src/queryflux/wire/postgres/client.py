@@ -239,32 +239,79 @@ class ServerMessages:
         return self.data[self.start + 5 : self.end]
 
 
-def whole_answer(data: bytes) -> tuple[int, int | None] | None:
-    """Whether ``data`` is all of the answer to one statement that went well, ReadyForQuery last, and nothing
-    unusual in it. Gives where the client's part begins, and the rows of the last tag; that part ends six
-    bytes before the end. None: walk it.
-    """
-    size = len(data)
-    if size < 11 or data[size - 6] != 90:
-        return None
-    last = size - 6
-    position = begin = 0
-    tag = -1
+_IDLE = b"Z\0\0\0\5I"
+_PARSED = b"1\0\0\0\4"
+BOUND = b"2\0\0\0\4"
+"""BindComplete."""
+LONGEST_TAG = 48
+"""Bytes that a CommandComplete with a number of rows, and ReadyForQuery, take at most, and some more."""
+
+
+def bind_to(statement: bytes, rest: bytes, bound: int) -> bytes:
+    """Bind of a prepared statement to the unnamed portal; ``rest`` is what follows the names, of which Bind
+    takes ``bound`` bytes, and the messages after it."""
+    return b"B%b\0%b\0%b" % (_uint32.pack(bound + len(statement) + 6), statement, rest)
+
+
+def whole_rows(data: bytes, begin: int) -> int:
+    """The number of rows in the tag, when ``data`` from ``begin`` on is all of the answer to one statement
+    that went well and left the session idle, and nothing unusual is in it; else -1."""
+    if not data.endswith(_IDLE):
+        return -1
+    last, position = len(data) - 6, begin
     while position < last:
         kind, length = _header_at(data, position)
-        end = position + 1 + length
-        if length < 4 or end > last:
+        position += length + 1
+        if kind == 67:
+            break
+        if kind != 68 and kind != 84 and kind != 110:
+            return -1
+    else:
+        return -1
+    if position != last:
+        return -1
+    word = data[data.rfind(b" ", -LONGEST_TAG) + 1 : -7]
+    return int(word) if word.isdigit() else -1
+
+
+def whole_text_rows(data: bytes) -> int:
+    """``whole_rows`` for a Query message of one statement, without stepping over the rows.
+
+    Its values are text and hold no zero byte, so that nothing but CommandComplete and ReadyForQuery looks
+    like them at the end, once the row description is known to be whole; what succeeds ends with the two. Of
+    what may stand before them nothing concerns us.
+    """
+    if not data.endswith(_IDLE):
+        return -1
+    tag = data.rfind(b"C\0\0\0", -LONGEST_TAG)
+    if tag < 0 or tag + data[tag + 4] + 7 != len(data):
+        return -1
+    if tag and (data[0] != 84 or _length_at(data, 1)[0] >= tag):
+        return -1
+    word = data[data.rfind(b" ", -LONGEST_TAG) + 1 : -7]
+    return int(word) if word.isdigit() else -1
+
+
+def whole_answer(data: bytes) -> tuple[int, int | None] | None:
+    """The same for any statement and session: where the client's part begins, and the rows of the tag; that
+    part ends six bytes before the end. None: walk it."""
+    last = len(data) - 6
+    if last < 5 or data[last] != 90 or data[last + 1 : -1] != b"\0\0\0\x05":
+        return None
+    position = 5 if data.startswith(_PARSED) else 0
+    if data.startswith(BOUND, position):
+        position += 5
+    begin, tag = position, -1
+    while position < last:
+        kind, length = _header_at(data, position)
+        start, position = position, position + length + 1
+        if length < 4 or (kind != 67 and kind != 68 and kind != 84 and kind != 110):
             return None
         if kind == 67:
-            tag = end - 1
-        elif (kind == 49 or kind == 50) and position == begin:
-            begin = end
-        elif kind != 68 and kind != 84 and kind != 110:
-            return None
-        position = end
-    if tag < 0 or data[size - 5 : size - 1] != b"\0\0\0\x05":
+            tag = start
+    if tag < 0 or position != last:
         return None
-    words = data[data.rfind(b" ", 0, tag) + 1 : tag]
+    words = data[data.rfind(b" ", tag, last) + 1 : last - 1]
     return begin, int(words) if words.isdigit() else None
 
 

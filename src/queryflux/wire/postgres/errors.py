@@ -27,6 +27,7 @@ class PostgresError(InvalidRequest):
 BY_CODE: Final[dict[str, str]] = {
     "INTERNAL": "XX000",
     "CONFIG": "F0000",
+    "CONFIG_CONFLICT": "F0000",
     "AUTHENTICATION_FAILED": "28P01",
     "PLAINTEXT_CREDENTIALS_REFUSED": "28000",
     "ACCESS_DENIED": "42501",
@@ -43,6 +44,7 @@ BY_CODE: Final[dict[str, str]] = {
     "QUEUE_FULL": "53300",
     "CAPACITY_TIMEOUT": "53300",
     "NO_CAPACITY": "53000",
+    "STORE_UNAVAILABLE": "57P03",
     "TOO_MANY_CONNECTIONS": "53300",
     "ENGINE_ERROR": "XX000",
     "ENGINE_UNAVAILABLE": "08001",
@@ -72,6 +74,9 @@ BY_KIND: Final[dict[EngineErrorKind, str]] = {
     EngineErrorKind.OTHER: "XX000",
 }
 
+CHANGED_RESULT = "cached plan must not change result type"
+_CHANGED_RESULT_ROUTINE = "RevalidateCachedQuery"
+"""Where PostgreSQL raises it. Drivers know it by that (asyncpg, pgjdbc), and prepare anew."""
 INTERNAL_MESSAGE = "an internal error occurred; the log has the details"
 
 
@@ -104,6 +109,8 @@ def error_response(
         fields.append(("H", error.hint))
     if error.position is not None:
         fields.append(("P", str(error.position + offset + 1)))
+    if error.message == CHANGED_RESULT:
+        fields.append(("R", _CHANGED_RESULT_ROUTINE))
     return _fields(Back.ERROR, fields)
 
 

@@ -68,6 +68,11 @@ class Decoder:
         self._data = data
         self._at = 0
 
+    @property
+    def empty(self) -> bool:
+        """Nothing is left, not even part of a message."""
+        return self._at >= len(self._data) and self._missing <= 0 and not self._skip
+
     def peek(self) -> int | None:
         """The type of the next message, as soon as its first byte is here."""
         return self._data[self._at] if self._at < len(self._data) else None
@@ -232,7 +237,22 @@ def _bind(body: bytes) -> Bind:
     at = body.index(0)
     end = body.index(0, at + 1)
     portal, statement = decode(body[:at]), decode(body[at + 1 : end])
-    formats, at = _codes(body, end + 1)
+    return Bind(portal, statement, *_bound(body, end + 1))
+
+
+Bound = tuple[tuple[int, ...], tuple[bytes | None, ...], tuple[int, ...]]
+
+
+def bound(rest: bytes) -> Bound:
+    """What follows the names in Bind: formats, values, formats of the result. Raises as ``bind``."""
+    try:
+        return _bound(rest, 0)
+    except struct.error:
+        raise ProtocolViolation("insufficient data left in message") from None
+
+
+def _bound(body: bytes, at: int) -> Bound:
+    formats, at = _codes(body, at)
     (count,) = _SHORT.unpack_from(body, at)
     at += 2
     values: list[bytes | None] = []
@@ -252,7 +272,7 @@ def _bind(body: bytes) -> Bind:
         raise ProtocolViolation("invalid message format: bytes are left at its end")
     if len(formats) > 1 and len(formats) != count:
         raise ProtocolViolation(f"bind message has {len(formats)} parameter formats but {count} parameters")
-    return Bind(portal, statement, formats, tuple(values), result_formats)
+    return formats, tuple(values), result_formats
 
 
 _FEW_CODES = {b"\0\0": (), b"\0\1\0\0": (0,), b"\0\1\0\1": (1,)}
@@ -382,7 +402,8 @@ class Column:
     modifier: int = -1
 
 
-_FIELD = struct.Struct("!IHIhiH")
+FIELD = struct.Struct("!IHIhiH")
+"""What a RowDescription has of a column behind its name."""
 
 
 def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
@@ -390,42 +411,8 @@ def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
     parts = [_SHORT.pack(len(columns))]
     for column, code in zip(columns, formats, strict=True):
         parts.append(zero(column.name))
-        parts.append(_FIELD.pack(0, 0, column.oid, column.size, column.modifier, code))
+        parts.append(FIELD.pack(0, 0, column.oid, column.size, column.modifier, code))
     return message(Back.ROW_DESCRIPTION, b"".join(parts))
-
-
-def with_formats(description: bytes, formats: Sequence[int]) -> bytes:
-    """A RowDescription message, as a server wrote it, with other format codes (expanded by rule of Bind)."""
-    changed = bytearray(description)
-    (count,) = _SHORT.unpack_from(changed, 5)
-    at = 7
-    for code in expand(formats, count):
-        at = changed.index(0, at) + 1 + _FIELD.size
-        _SHORT.pack_into(changed, at - 2, code)
-    return bytes(changed)
-
-
-def shift_positions(frame: bytes, offset: int) -> bytes:
-    """Whole messages of a server, with the position of every error moved by ``offset`` characters."""
-    at, parts = 0, []
-    while at < len(frame):
-        end = at + 1 + int.from_bytes(frame[at + 1 : at + 5])
-        if frame[at] == Back.ERROR:
-            fields = frame[at + 5 : end - 1].split(b"\0")
-            moved = [
-                b"P%d" % (int(f[1:]) + offset) if f[:1] == b"P" and f[1:].isdigit() else f for f in fields
-            ]
-            parts.append(message(Back.ERROR, b"\0".join(moved) + b"\0"))
-        else:
-            parts.append(frame[at:end])
-        at = end
-    return b"".join(parts)
-
-
-def described_oids(description: bytes) -> tuple[int, ...]:
-    """The types in a ParameterDescription message as a server wrote it."""
-    (count,) = _SHORT.unpack_from(description, 5)
-    return struct.unpack_from(f"!{count}I", description, 7)
 
 
 def expand(formats: Sequence[int], count: int) -> tuple[int, ...]:

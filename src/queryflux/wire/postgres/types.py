@@ -14,7 +14,7 @@ from uuid import UUID
 from queryflux.model.statement import Parameter
 from queryflux.wire.postgres.constants import ARRAY_OF, BINARY_FORMAT, Oid
 from queryflux.wire.postgres.errors import PostgresError
-from queryflux.wire.postgres.messages import decode
+from queryflux.wire.postgres.messages import bound, decode
 
 NAMES: dict[int, str] = {
     Oid.BOOL: "boolean",
@@ -150,6 +150,31 @@ class BoundParameters(Sequence[Parameter]):
         return iter(self._all())
 
 
+class UnreadParameters(BoundParameters):
+    """The same of a Bind that was not taken apart. Raises ProtocolViolation too, where it is damaged."""
+
+    __slots__ = ("_rest", "_types")
+
+    def __init__(self, rest: bytes, types: Callable[[], Sequence[int]]) -> None:
+        """``rest``: what follows the names in Bind. ``types`` gives the OIDs."""
+        self._rest = rest
+        self._types = types
+        self._decoded = None
+
+    def __bool__(self) -> bool:
+        at = 2 + 2 * int.from_bytes(self._rest[:2])
+        return self._rest[at : at + 2] != b"\0\0"
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> tuple[Parameter, ...]:
+        if self._decoded is None:
+            formats, values, _ = bound(self._rest)
+            super().__init__(values, formats, self._types())
+        return super()._all()
+
+
 # Text.
 
 
@@ -182,6 +207,20 @@ def _moment(text: str, kind: Callable[[str], Any]) -> Any:
         return text
 
 
+_DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T][0-9:.]+)?(?: ?[+-][0-9:]+)?")
+
+
+def _day(text: str) -> date:
+    """A date. The rest of a timestamp, and the zone that JDBC's driver sends along, say nothing here."""
+    found = _DAY.fullmatch(text)
+    return date.fromisoformat(text if found is None else found[1])
+
+
+def _zoneless(text: str) -> datetime:
+    """A timestamp without a zone: one that is there is not looked at."""
+    return datetime.fromisoformat(text).replace(tzinfo=None)
+
+
 _TEXT: dict[int, Callable[[str], Any]] = {
     Oid.BOOL: _bool,
     Oid.INT2: int,
@@ -193,10 +232,10 @@ _TEXT: dict[int, Callable[[str], Any]] = {
     Oid.NUMERIC: Decimal,
     Oid.BYTEA: _bytea,
     Oid.UUID: UUID,
-    Oid.DATE: lambda text: _moment(text, date.fromisoformat),
+    Oid.DATE: lambda text: _moment(text, _day),
     Oid.TIME: lambda text: _moment(text, time.fromisoformat),
     Oid.TIMETZ: lambda text: _moment(text, time.fromisoformat),
-    Oid.TIMESTAMP: lambda text: _moment(text, datetime.fromisoformat),
+    Oid.TIMESTAMP: lambda text: _moment(text, _zoneless),
     Oid.TIMESTAMPTZ: lambda text: _moment(text, datetime.fromisoformat),
 }
 

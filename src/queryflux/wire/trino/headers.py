@@ -10,6 +10,7 @@ SESSION = "x-trino-session"
 CLIENT_TAGS = "x-trino-client-tags"
 PREPARED_STATEMENT = "x-trino-prepared-statement"
 TRANSACTION_ID = "x-trino-transaction-id"
+EXTRA_CREDENTIAL = "x-trino-extra-credential"
 
 SET_CATALOG = "X-Trino-Set-Catalog"
 SET_SCHEMA = "X-Trino-Set-Schema"

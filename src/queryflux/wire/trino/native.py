@@ -1,13 +1,13 @@
 """How the Trino door hands a statement to a Trino engine, and what comes back: pages as Trino wrote them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from queryflux.results.answer import Frames
 
 
-@dataclass(frozen=True, slots=True)
-class TrinoStatement:
+class TrinoStatement(Struct, frozen=True, gc=False):
     """The client's own X-Trino-* headers, names in lower case, to be forwarded: session, prepared statements,
     time zone, capabilities. Never Authorization, X-Trino-User or X-Trino-Transaction-Id: credentials are the
     cluster's business, and a transaction is the engine connection's (its id at the coordinator never reaches
@@ -16,8 +16,7 @@ class TrinoStatement:
     headers: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TrinoPage:
+class TrinoPage(Struct, frozen=True, gc=False):
     """One response of the coordinator. ``headers`` are those of the response that a client must see
     (X-Trino-Set-Session and its kin); ``next_uri`` is the coordinator's own, None on the last page.
     ``body`` is the document as it came, uncompressed."""

@@ -7,6 +7,7 @@ import msgspec
 _KEYS = (b'"infoUri"', b'"partialCancelUri"', b'"nextUri"')
 _VALUES = re.compile(rb'"(?:data|columns|stats|error)"')
 _HEAD_BYTES = 2048
+_SECOND = b'","infoUri":"'
 _document = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -36,6 +37,28 @@ def rewrite(body: bytes, info: bytes, partial_cancel: bytes | None, following: b
             return _rebuilt(body, uris)
         prefix = prefix[:start] + uri + prefix[end:]
     return prefix + body[stop:]
+
+
+def sole_uri(body: bytes) -> tuple[int, int] | None:
+    """Where the value of ``infoUri`` begins and ends in a page that has no other URI, and that Trino wrote as
+    it does: ``id`` first, ``infoUri`` second. None: take ``rewrite``."""
+    if not body.startswith(b'{"id":"'):
+        return None
+    start = body.find(b'"', 7)
+    if not body.startswith(_SECOND, start):
+        return None
+    start += len(_SECOND)
+    stop = body.find(b'"', start)
+    if stop < 0 or body.find(b'Uri"', stop) >= 0 or body.find(b"\\", 0, stop) >= 0:
+        return None
+    return start, stop
+
+
+def id_of(body: bytes) -> str:
+    """The coordinator's own id of a page's query; empty when it does not stand first, as Trino writes it."""
+    if not body.startswith(b'{"id":"'):
+        return ""
+    return body[7 : body.find(b'"', 7)].decode("latin-1")
 
 
 def _rebuilt(body: bytes, uris: tuple[bytes | None, bytes | None, bytes | None]) -> bytes:
