@@ -8,6 +8,7 @@ one and refuses writes, because it could not undo them.
 
 import logging
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,12 @@ from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Session, Statement
 from queryflux.pipeline.face import Conversation, Query
 from queryflux.pipeline.generation import Cluster, GroupPlan
+from queryflux.pipeline.lane import Way, asked, ordinary
 from queryflux.pipeline.local import Control, MetadataRun
 from queryflux.pipeline.run import Run
 from queryflux.pipeline.stages import refuse_write
 from queryflux.results.answer import Done, Frames, Shape
+from queryflux.routing.request import AskingRule, Hit
 from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
 from queryflux.sql.classify import classify
@@ -71,18 +74,24 @@ class Pinned:
 class Talk(Conversation):
     """One client's conversation."""
 
+    # What most conversations never change stands here once: some are made for a single query.
+    pinned: Pinned | None = None
+    begun: Statement | None = None
+    """BEGIN was said; no engine has heard of it yet."""
+    implicit = False
+    answers: Mapping[AskingRule, Hit | None] | None = None
+    """What rules that have to be asked said of the last statement."""
+    way: Way | None = None
+    """What is known of the ordinary queries of this session (lane.py)."""
+    _current: Run | None = None
+    _idle: Timer | None = None
+    _closed = False
+
     def __init__(self, pipeline: "QueryPipeline", identity: VerifiedIdentity, session: Session) -> None:
         self.pipeline = pipeline
         self.identity = identity
         self.session = session
-        self.pinned: Pinned | None = None
-        self._begun: Statement | None = None
-        """BEGIN was said; no engine has heard of it yet."""
-        self._implicit = False
         self._connections: dict[str, tuple[Cluster, EngineConnection]] = {}
-        self._current: Run | None = None
-        self._idle: Timer | None = None
-        self._closed = False
 
     # Statements.
 
@@ -91,7 +100,28 @@ class Talk(Conversation):
         """A query of ours is under way."""
         return self._current is not None
 
+    def ask(self, statement: Statement, answered: Callable[[], object]) -> Query | None:
+        run = asked(self, statement, answered)
+        if run is not None:
+            self._current = run
+            self.pipeline.running[run.id] = run
+        return run
+
     def submit(self, statement: Statement) -> Query:
+        run = ordinary(self, statement)
+        if run is None:
+            return self._submit(statement)
+        self._current = run
+        self.pipeline.running[run.id] = run
+        return run
+
+    def take_up(self, run: Run) -> None:
+        """A query of another process is ours now."""
+        self._current = run
+        self.pipeline.running[run.id] = run
+
+    def _submit(self, statement: Statement) -> Query:
+        """By the stages."""
         kind = classify(statement.text, statement.dialect).kind
         if kind is not StatementKind.QUERY and (
             kind in CONTROL or (kind is StatementKind.SAVEPOINT and not self.can(Capability.SAVEPOINTS))
@@ -115,7 +145,10 @@ class Talk(Conversation):
             self._current = None
             if self.pinned is not None:
                 self._begin_idling()
-        self.pipeline.ended(run)
+        pipeline = self.pipeline
+        pipeline.running.pop(run.id, None)
+        if pipeline.lane is None:
+            pipeline.settled()
 
     def keep(self, slot: Slot, run: Run) -> None:
         """Its transaction goes on: the slot stays with us until it ends. A statement that was refused on
@@ -138,7 +171,7 @@ class Talk(Conversation):
         if self.pinned is None:
             return
         if error is None:
-            self.pinned = self._begun = None
+            self.pinned = self.begun = None
         else:
             self.pinned.lost = f"was lost at the engine: {error}"
 
@@ -148,26 +181,38 @@ class Talk(Conversation):
             return self.pinned.connection
         name = target.member.name
         held = self._connections.get(name)
-        if held is not None and held[0] is target:
-            return held[1]
+        if held is not None:
+            if held[0] is target:
+                return held[1]
+            self.forget(held[0])  # another engine has this name now
         connection = target.engine.connect(ConnectionSpec(self.identity, self.session))
         self._connections[name] = (target, connection)
         return connection
 
+    def held_to(self, target: Cluster) -> EngineConnection | None:
+        """That connection, outside a transaction, if it has been made."""
+        held = self._connections.get(target.member.name)
+        return held[1] if held is not None and held[0] is target else None
+
     def forget(self, target: Cluster) -> None:
-        """The cluster could not be reached: begin afresh next time."""
-        held = self._connections.pop(target.member.name, None)
-        if held is not None:
+        """The cluster could not be reached, or is leaving: begin afresh next time."""
+        held = self._connections.get(target.member.name)
+        if held is not None and held[0] is target:
+            del self._connections[target.member.name]
             self.pipeline.tasks.spawn("close lost connection", held[1].close())
+
+    def uses(self, target: Cluster) -> bool:
+        """Whether our transaction is there."""
+        return self.pinned is not None and self.pinned.target is target
 
     async def before_statement(self, run: Run, connection: EngineConnection) -> None:
         """The first statement after BEGIN: the engine hears of the transaction now."""
-        begun = self._begun or (Statement("BEGIN", run.statement.dialect) if self._implicit else None)
+        begun = self.begun or (Statement("BEGIN", run.statement.dialect) if self.implicit else None)
         if begun is None or self.pinned is not None:
             return
         assert run.target is not None
         if Capability.TRANSACTIONS not in run.target.engine.capabilities:
-            if self._begun is not None:
+            if self.begun is not None:
                 refuse_write(run)
             return
         if connection.transaction is not TransactionStatus.IDLE:
@@ -194,11 +239,11 @@ class Talk(Conversation):
 
     @property
     def transaction(self) -> TransactionStatus:
-        if self.pinned is not None and not self._implicit:
+        if self.pinned is not None and not self.implicit:
             if self.pinned.lost:
                 return TransactionStatus.FAILED
             return self.pinned.connection.transaction
-        return TransactionStatus.IDLE if self._begun is None else TransactionStatus.OPEN
+        return TransactionStatus.IDLE if self.begun is None else TransactionStatus.OPEN
 
     @property
     def holds(self) -> bool:
@@ -207,9 +252,9 @@ class Talk(Conversation):
 
     async def begin(self, statement: Statement) -> Done:
         """BEGIN: remembered until there is something to do in it."""
-        if self._begun is None and (self.pinned is None or self._implicit):
-            self._begun = statement
-            self._implicit = False
+        if self.begun is None and (self.pinned is None or self.implicit):
+            self.begun = statement
+            self.implicit = False
         return Done("BEGIN")
 
     def savepoint(self, statement: Statement) -> Done:
@@ -227,7 +272,7 @@ class Talk(Conversation):
     async def finish(self, statement: Statement, tag: str) -> Done:
         """COMMIT or ROLLBACK. A failed transaction's COMMIT is a ROLLBACK, and says so."""
         self._stop_idling()
-        pinned, self.pinned, self._begun = self.pinned, None, None
+        pinned, self.pinned, self.begun = self.pinned, None, None
         if pinned is None:
             return Done(tag)
         failed = bool(pinned.lost) or pinned.connection.transaction is TransactionStatus.FAILED
@@ -254,13 +299,13 @@ class Talk(Conversation):
 
     async def begin_implicit(self) -> None:
         if self.transaction is TransactionStatus.IDLE:
-            self._implicit = True
+            self.implicit = True
 
     async def sync(self, failed: bool = False) -> None:
         for _, connection in list(self._connections.values()):
             await connection.sync()
-        if self._implicit:
-            self._implicit = False
+        if self.implicit:
+            self.implicit = False
             word = "ROLLBACK" if failed else "COMMIT"
             if self.pinned is not None:
                 lost = self.pinned.lost
@@ -335,10 +380,25 @@ class Talk(Conversation):
                 await self._current.close()
             await self._close_connections()
         finally:
-            pinned, self.pinned, self._begun = self.pinned, None, None
+            pinned, self.pinned, self.begun = self.pinned, None, None
             if pinned is not None and pinned.slot is not None:
                 pinned.slot.release()
             self.pipeline.left(self)
+
+    def leave(self) -> bool:
+        if self._closed:
+            return True
+        if self._current is not None or self.pinned is not None:
+            return False
+        while self._connections:
+            name, held = self._connections.popitem()
+            if not held[1].leave():
+                self._connections[name] = held
+                return False
+        self._closed = True
+        self.begun = None
+        self.pipeline.left(self)
+        return True
 
     async def _close_connections(self) -> None:
         while self._connections:

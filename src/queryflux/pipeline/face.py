@@ -6,17 +6,23 @@
     while (part := await query.next()) is not None: ...   # batches or frames, pulled
     await query.close()                             # in finally; a query not read to its end is cancelled
 
+A door that need not wait says so: ``take`` gives a frame that is here already, ``finish`` ends a query whose
+answer is complete, ``leave`` a conversation that holds nothing. Each may decline, and then the door goes on
+with ``next`` and ``close``.
+
 Every submitted query ends exactly once and leaves one record, whatever the door does or forgets to do after
 ``close``. A conversation runs one query at a time, except that a closed one no longer counts.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from queryflux.engines.port import Capability, TransactionStatus
 from queryflux.model.endings import EndReason
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
+from queryflux.model.shared import SharedRow
 from queryflux.model.statement import Session, Statement
 from queryflux.results.answer import Answer, Shape
 from queryflux.sql.kinds import Classification, StatementKind
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capability",
+    "Claim",
     "Classification",
     "Conversation",
     "Pipeline",
@@ -33,6 +40,18 @@ __all__ = [
     "StatementKind",
     "TransactionStatus",
 ]
+
+
+class Claim(ABC):
+    """That this process answers for a query, among those that share a database."""
+
+    @abstractmethod
+    async def dispatch(self) -> None:
+        """Before a query that waited goes to its engine. Raises QueryTakenOver when it is not ours."""
+
+    @abstractmethod
+    async def end(self) -> bool:
+        """It has ended here. False: it was taken over, and nothing of it is our business."""
 
 
 class Query(ABC):
@@ -48,6 +67,10 @@ class Query(ABC):
     group: str
     cluster: str
     """Where it went; empty before it is known."""
+    claim: Claim | None = None
+    """Set by a door whose other processes may be asked about it."""
+    on_room: Callable[[], object] | None = None
+    """Called when a query that waits gets room, once; must not raise."""
 
     @abstractmethod
     async def start(self) -> Answer:
@@ -57,10 +80,29 @@ class Query(ABC):
     async def next(self) -> "pa.RecordBatch | object | None":
         """The next batch or frame of the answer; None ends the query. Raises QueryFluxError, as ``start``."""
 
+    @property
+    def stopped(self) -> bool:
+        """Somebody has asked for its end."""
+        return False
+
+    def take(self) -> object | None:
+        """The next frame if it is here already, without waiting. None says nothing: ``next`` then tells."""
+        return None
+
+    def finish(self) -> bool:
+        """End it without waiting, as ``next`` would by giving None: True when it has ended so and is
+        recorded. False: there may be more, or it was stopped; ``next`` then tells."""
+        return False
+
     @abstractmethod
     async def cancel(self, reason: EndReason = EndReason.CANCELLED) -> None:
         """Stop it from any task; ``start`` and ``next`` then raise QueryEnded. Returns when the engine's work
         has stopped, the slot is back and the record is written."""
+
+    async def forsake(self) -> None:
+        """Another process goes on with it: end it here, leaving its engine's work and its record to that
+        one."""
+        await self.close()
 
     @abstractmethod
     async def close(self, reason: EndReason = EndReason.CLIENT_GONE) -> None:
@@ -78,6 +120,12 @@ class Conversation(ABC):
     @abstractmethod
     def transaction(self) -> TransactionStatus:
         """Where the client's transaction stands."""
+
+    def ask(self, statement: Statement, answered: Callable[[], object]) -> Query | None:
+        """``submit``, and the engine has got it too, where nothing has to be waited for. ``answered`` is
+        called later, once, and must not raise: when the whole answer is in the statement's native form, and
+        ``finish`` ends the query; or as soon as only ``start`` can go on. None: nothing was done."""
+        return None
 
     @abstractmethod
     def submit(self, statement: Statement) -> Query:
@@ -115,6 +163,11 @@ class Conversation(ABC):
     async def close(self) -> None:
         """The client has gone: cancel, roll back, give everything back. May be called twice."""
 
+    def leave(self) -> bool:
+        """``close`` where nothing runs and nothing is held, without waiting: True when it is closed now.
+        False: ``close`` it."""
+        return False
+
 
 class Pipeline(ABC):
     """The way in."""
@@ -128,6 +181,14 @@ class Pipeline(ABC):
     @abstractmethod
     def converse(self, identity: VerifiedIdentity, session: Session) -> Conversation:
         """A conversation for a client that has authenticated."""
+
+    @abstractmethod
+    def take_over(
+        self, identity: VerifiedIdentity, row: SharedRow, native: object | None, had: int
+    ) -> tuple[Conversation, Query]:
+        """A query that another process has begun, or let wait, and that is ours now. ``native`` is its
+        statement in the door's own form. Of one that runs, whose pages the engine keeps, the client has had
+        ``had``. What is wrong comes from ``Query.start``."""
 
     @abstractmethod
     def classify(self, text: str, dialect: str) -> Classification:

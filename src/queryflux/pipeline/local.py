@@ -5,12 +5,12 @@ They take no slot and leave no record (docs/history.md).
 
 from typing import TYPE_CHECKING
 
-from queryflux.engines.port import Engine
 from queryflux.metadata.recognise import MetadataQuery, recognise
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import QueryCancelled, QueryFluxError
 from queryflux.model.statement import Statement
 from queryflux.pipeline.face import Query
+from queryflux.pipeline.generation import Cluster, held
 from queryflux.results.answer import Answer, Shape
 from queryflux.sql.kinds import StatementKind
 
@@ -56,10 +56,11 @@ class Control(Query):
 class MetadataRun(Query):
     """A question about tables and columns, answered from the engine's own list of them."""
 
-    def __init__(self, talk: "Talk", question: MetadataQuery, engine: Engine, group: str) -> None:
+    def __init__(self, talk: "Talk", question: MetadataQuery, target: Cluster, text: str) -> None:
         self._talk = talk
+        self._text = text
         self._question = question
-        self._engine = engine
+        self._target = target
         self._cancelled = False
         self._asking: Asking | None = None
         self._answer: HeldTable | None = None
@@ -67,8 +68,8 @@ class MetadataRun(Query):
         self.waiting = False
         self.waited = False
         self.engine_protocol = None
-        self.group = group
-        self.cluster = engine.name
+        self.group = target.member.name
+        self.cluster = target.engine.name
 
     @classmethod
     def recognised(cls, talk: "Talk", statement: Statement) -> "MetadataRun | None":
@@ -87,32 +88,44 @@ class MetadataRun(Query):
             likely = talk.pipeline.likely(talk, statement.text)
         except QueryFluxError:
             return None  # the run itself will meet the same error, and record it
-        if likely is None or likely.engine.native_protocol is talk.session.protocol:
+        guessed = generation.chain.asks and talk.answers is None and talk.pinned is None
+        if likely is None or (likely.engine.native_protocol is talk.session.protocol and not guessed):
             return None
-        return cls(talk, question, likely.engine, likely.member.name)
+        return cls(talk, question, likely, statement.text)
 
     async def start(self) -> Answer:
         from queryflux.metadata.answer import forget
         from queryflux.results.held import HeldTable
 
         self._talk.pipeline.forget_catalog = forget
-        table = await self._ask().answer()
+        await self._decide()
+        with held(self._target):
+            table = await self._ask().answer()
         if self._cancelled:
             raise QueryCancelled("the metadata query was cancelled")
         self._answer = HeldTable(table)
         return self._answer
 
+    async def _decide(self) -> None:
+        """Whose catalog it is, where a script has to be asked. Raises what routing raises."""
+        talk = self._talk
+        if talk.pipeline.generation.chain.asks and talk.pinned is None:
+            self._target = await talk.pipeline.surely(talk, self._text) or self._target
+            self.group, self.cluster = self._target.member.name, self._target.engine.name
+
     def _ask(self) -> "Asking":
         from queryflux.metadata.answer import Asking
 
-        self._asking = Asking(self._question, self._engine, self._talk.session, self._talk.identity)
+        self._asking = Asking(self._question, self._target.engine, self._talk.session, self._talk.identity)
         if self._cancelled:
             self._asking.cancel()
         return self._asking
 
     async def describe(self) -> Shape:
         """Its columns."""
-        return await self._ask().shape()
+        await self._decide()
+        with held(self._target):
+            return await self._ask().shape()
 
     async def next(self) -> "pa.RecordBatch | None":
         return await self._answer.next() if self._answer is not None else None

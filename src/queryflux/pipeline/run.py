@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from queryflux.admission.slots import Slot, Ticket
 from queryflux.engines.port import EngineConnection, TransactionStatus
-from queryflux.history.record import KEPT_LENGTH, QueryRecord
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import (
     AccessDenied,
@@ -30,11 +29,12 @@ from queryflux.model.errors import (
 )
 from queryflux.model.protocol import ClientProtocol
 from queryflux.model.statement import Statement
-from queryflux.pipeline.face import Query
+from queryflux.pipeline.face import Claim, Query
 from queryflux.pipeline.generation import Cluster, GroupPlan
-from queryflux.pipeline.state import TRANSITIONS, Event, State, after
-from queryflux.results.answer import Answer, Batches, Done, Frames
-from queryflux.routing.chain import NoGroup, RoutingDenied
+from queryflux.pipeline.stages import STAGES
+from queryflux.pipeline.state import OVER, TRANSITIONS, Event, State, after
+from queryflux.results.answer import Answer, Done, Frames
+from queryflux.routing.chain import NoGroup, RoutingDenied, RuleFailed
 from queryflux.routing.trace import Trace
 from queryflux.runtime.clock import Timer
 from queryflux.sql.classify import classify
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from queryflux.pipeline.conversation import Talk
+    from queryflux.pipeline.ending import Written
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,6 @@ class Run(Query):
     group = ""
     cluster = ""
     engine_protocol: ClientProtocol | None = None
-    recorded = True
     state = State.RECEIVED
     admitted_at: float | None = None
     plan: GroupPlan | None = None
@@ -88,14 +88,28 @@ class Run(Query):
     translation: Translation | None = None
     connection: EngineConnection | None = None
     answer: Answer | None = None
+    frames: Frames | None = None
+    """The answer, if it is relayed."""
     rows: int | None = None
     error: QueryFluxError | None = None
     stage = 0
-    _counted = 0
+    ended_at = 0.0
+    """By the monotonic clock, as ``received``."""
+    reason = EndReason.COMPLETED
+    alike: "dict[str, Written] | None" = None
+    """By cluster: a query that has been written down and whose record says the same as ours, if we complete,
+    but for id, text, times, rows and figures."""
+    claim: Claim | None = None
+    """That this process answers for it, where others might."""
+    forsaken = False
+    """Another process answers for it now: it leaves no record here."""
+    failure: Exception | None = None
+    """Why it ended, and with which error; valid once it has."""
     _pending: Awaitable[None] | None = None
     _timer: Timer | None = None
+    _ran_out = False
+    """It did; else a time-out is the client's own."""
     _stop: EndReason | None = None
-    _batches = False
     _closing = False
     _closed: asyncio.Future[None] | None = None
     _stopping: asyncio.Task[None] | None = None
@@ -107,10 +121,14 @@ class Run(Query):
         self.generation = talk.pipeline.generation
         self.session = session = talk.session
         self.tags = session.tags
-        self.sql = statement.text
         self._clock = clock = talk.pipeline.clock
         self.created_at = clock.now()
-        self._received = clock.monotonic()
+        self.received = clock.monotonic()
+
+    @property
+    def sql(self) -> str:
+        """The statement for the engine."""
+        return self.statement.text if self.translation is None else self.translation.sql
 
     @property
     def stopped(self) -> bool:
@@ -126,22 +144,25 @@ class Run(Query):
 
     def advance(self) -> None:
         """Run stages until one has to wait, fails, or all are done. Never raises."""
-        stages, stage = self.talk.pipeline.stages, self.stage
         try:
-            while stage < len(stages) and self._stop is None:
-                stage += 1
-                self.stage = stage
-                pending = stages[stage - 1](self)
+            while self.stage < len(STAGES) and self._stop is None:
+                stage = STAGES[self.stage]
+                self.stage += 1
+                pending = stage(self)
                 if pending is not None:
                     self._pending = pending
                     return
             self._pending = None
         except QueryFluxError as error:
-            self.error = error
-            if isinstance(error, RoutingDenied | NoGroup):
-                self.trace = error.trace
+            self._refused(error)
         except Exception as error:
             self.error = self._internal(error)
+
+    def _refused(self, error: QueryFluxError) -> None:
+        """It goes no further; where routing ended it, its trace is what routing found."""
+        self.error = error
+        if isinstance(error, RoutingDenied | NoGroup | RuleFailed):
+            self.trace = error.trace
 
     async def start(self) -> Answer:
         try:
@@ -150,7 +171,7 @@ class Run(Query):
                 await pending
                 self.advance()
         except QueryFluxError as error:
-            self.error = error
+            self._refused(error)
         except asyncio.CancelledError:
             await self._shielded_end(EndReason.CLIENT_GONE, None)
             raise
@@ -166,8 +187,10 @@ class Run(Query):
             self.rows = answer.rows
             self._note_changed_tables()
             await self.end(EndReason.COMPLETED, None)
+        elif answer.batches is True:
+            self.rows = 0
         else:
-            self._batches = isinstance(answer, Batches)
+            self.frames = answer
         return answer
 
     def _note_changed_tables(self) -> None:
@@ -190,17 +213,40 @@ class Run(Query):
         except Exception as error:
             await self.fail(self._internal(error))
         if part is not None:
-            if self._batches:
-                self._counted += cast("pa.RecordBatch", part).num_rows
+            if self.frames is None:
+                self.rows = cast(int, self.rows) + cast("pa.RecordBatch", part).num_rows
             return part
         if self._stop is not None:
             await self.fail(self.ended_error())
         failure = None
-        if not self._batches:
-            frames = cast(Frames, answer)
-            self.rows, failure = frames.rows, frames.failure
+        if self.frames is not None:
+            self.rows, failure = self.frames.rows, self.frames.failure
         await self.end(EndReason.COMPLETED if failure is None else EndReason.FAILED, failure)
         return None
+
+    def take(self) -> object | None:
+        frames = self.frames
+        if frames is None or self.state is not State.STREAMING or self._stop is not None:
+            return None
+        return frames.take()
+
+    def finish(self) -> bool:
+        frames = self.frames
+        if self.state is not State.STREAMING or self._stop is not None:
+            return self.state is State.ENDED and self._stop is None and not self._closing
+        if frames is None or not frames.complete or (self.slot is not None and self.slot.congested):
+            return False
+        self.state = OVER
+        if self._timer is not None:
+            self._timer.cancel()
+        failure = frames.failure
+        if failure is not None:
+            self.failure, self.reason = failure, EndReason.FAILED
+        self.rows = frames.rows
+        self._give_back()
+        self.talk.ended(self)
+        self._remember()
+        return True
 
     async def _after_the_end(self) -> None:
         """There is no more; a query that was stopped says so."""
@@ -221,11 +267,11 @@ class Run(Query):
         """What a reader of a stopped query is told."""
         reason = self._stop or EndReason.CANCELLED
         if reason is EndReason.TIMED_OUT:
-            limit = self.plan.query_timeout_secs if self.plan else None
+            limit = self.plan.query_timeout_secs if self.plan and self._ran_out else None
+            if limit is None:
+                return QueryTimedOut(f"query {self.id} ran longer than its client allows")
             return QueryTimedOut(
-                f"query {self.id} ran longer than queryTimeoutSecs ({limit:g} s) of group {self.group!r}"
-                if limit is not None
-                else f"query {self.id} ran too long",
+                f"query {self.id} ran longer than queryTimeoutSecs ({limit:g} s) of group {self.group!r}",
                 hint="make it smaller, or ask the operator to raise queryTimeoutSecs",
             )
         if reason is EndReason.ABANDONED:
@@ -262,6 +308,12 @@ class Run(Query):
         elif self._closing:
             await self._wait_closed()
 
+    async def forsake(self) -> None:
+        self.forsaken = True
+        if self.frames is not None:
+            self.frames.detach()
+        await self.cancel(EndReason.SHUTDOWN)
+
     async def _shielded_end(self, reason: EndReason, error: Exception | None) -> None:
         """End it even though the task that asks is being cancelled."""
         if self._stop is None:
@@ -275,18 +327,26 @@ class Run(Query):
             await self._wait_closed()
             return
         self.move(Event.END)
+        self.reason, self.failure = reason, None if reason is EndReason.COMPLETED else error
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         try:
+            if self.claim is not None and not self.forsaken and not await self.claim.end():
+                self.forsaken = True
+                if self.frames is not None:
+                    self.frames.detach()
             await self._stop_engine(reason)
         finally:
-            self._give_back(error)
-            self._write(reason, error)
+            slot = self.slot
+            self._give_back()
+            self._remember()
             self.talk.ended(self)
             self._closing = False
             if self._closed is not None:
                 self._closed.set_result(None)
+        if slot is not None and slot.unsettled is not None:
+            await asyncio.wait({slot.unsettled})
 
     async def _wait_closed(self) -> None:
         """Until an ending that is under way is through."""
@@ -310,27 +370,35 @@ class Run(Query):
         except Exception:
             log.exception("query %s: stopping it at %s failed", self.id, self.cluster)
 
-    def _give_back(self, error: Exception | None) -> None:
-        if self.ticket is not None and self.slot is None:
-            self.ticket.leave()
-        if self.slot is not None:
-            slot, self.slot = self.slot, None
-            pinned = self.talk.pinned
-            connection = self.connection or (pinned.connection if pinned is not None else None)
-            if connection is not None and connection.transaction is not TransactionStatus.IDLE:
-                self.talk.keep(slot, self)
-            else:
-                slot.release()
-                if pinned is not None:
-                    self.talk.transaction_gone(error)
+    def _give_back(self) -> None:
+        slot = self.slot
+        if slot is None:
+            if self.ticket is not None:
+                self.ticket.leave()
+            return
+        self.slot = None
+        pinned = self.talk.pinned
+        connection = self.connection or (pinned.connection if pinned is not None else None)
+        if connection is not None and connection.transaction is not TransactionStatus.IDLE:
+            self.talk.keep(slot, self)
+        elif self.forsaken:
+            slot.hand_over()
+        else:
+            slot.release()
+            if pinned is not None:
+                self.talk.transaction_gone(self.failure)
 
     def arm(self, seconds: float | None) -> None:
-        """Begin to count towards queryTimeoutSecs."""
+        """There is room: begin to count towards queryTimeoutSecs."""
+        if (on_room := self.on_room) is not None:
+            self.on_room = None
+            on_room()
         if seconds is not None and self._timer is None:
             self._timer = self._clock.call_later(seconds, self._overdue)
 
     def _overdue(self) -> None:
         if self.state is not State.ENDED:
+            self._ran_out = self._ran_out or self._stop is None
             self.talk.pipeline.tasks.spawn(f"time-out of {self.id}", self.cancel(EndReason.TIMED_OUT))
 
     def _internal(self, error: Exception) -> QueryFluxError:
@@ -340,38 +408,8 @@ class Run(Query):
         log.error("query %s failed inside QueryFlux", self.id, exc_info=error)
         return InternalError(f"internal error; the operator finds the cause in the log under {self.id}")
 
-    def _write(self, reason: EndReason, error: Exception | None) -> None:
-        if not self.recorded:
-            return
-        ended = self._clock.monotonic()
-        admitted = self.admitted_at
-        queued = (admitted if admitted is not None else ended) - self._received if self.waited else 0.0
-        engine = self.target.engine if self.target is not None else None
-        session, answer = self.session, self.answer
-        record = QueryRecord(
-            proxy_query_id=self.id,
-            frontend_protocol=session.protocol.label,
-            username=self.talk.identity.user,
-            sql_text=self.statement.text[:KEPT_LENGTH],
-            status=reason.status,
-            reason=reason,
-            created_at=self.created_at,
-            queue_duration_ms=queued * 1000,
-            execution_duration_ms=(ended - admitted) * 1000 if admitted is not None else 0.0,
-            cluster_group=self.group,
-            cluster_name=self.cluster,
-            engine_type=engine.engine_key if engine is not None else "",
-            catalog=session.catalog,
-            database=session.database,
-            source_dialect=self.statement.dialect,
-            target_dialect=engine.dialect if engine is not None else "",
-            translated_sql=self.sql[:KEPT_LENGTH] if self.sql != self.statement.text else None,
-            translation=self.translation,
-            rows_returned=self._counted if self._batches else self.rows,
-            error_code=getattr(error, "code", None) if error is not None else None,
-            error_message=str(error) if error is not None else None,
-            query_tags=self.tags or None,
-            engine_stats=answer.stats if answer is not None else None,
-            trace=self.trace.to_dict if self.trace is not None else None,
-        )
-        self.talk.pipeline.recorder.write(record, self.generation.untagged_metrics)
+    def _remember(self) -> None:
+        """Whatever its ending was, it has come: the record can be made."""
+        self.ended_at = self._clock.monotonic()
+        if not self.forsaken:
+            self.talk.pipeline.recorder.write(self)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from queryflux.admission.slots import Slot
 from queryflux.engines.port import Capability, EngineRequest
-from queryflux.model.errors import EngineUnavailable, NotSupported, StatementTooLarge
-from queryflux.model.statement import Parameter
+from queryflux.model.errors import EngineUnavailable, NotSupported, StatementTooLarge, Unavailable
+from queryflux.model.statement import CarriesSql, Parameter
+from queryflux.pipeline.generation import Cluster, GroupPlan
 from queryflux.pipeline.state import Event
 from queryflux.routing.chain import NoGroup
 from queryflux.routing.request import RouteRequest
 from queryflux.sql.bind import bind
 from queryflux.sql.classify import classify
-from queryflux.sql.translate import needs_translation
+from queryflux.sql.translate import TranslationMode, needs_translation
 
 if TYPE_CHECKING:
     from queryflux.pipeline.run import Run
@@ -38,11 +39,26 @@ def accept(run: "Run") -> None:
         )
 
 
-def route(run: "Run") -> None:
+def route(run: "Run") -> Awaitable[None] | None:
     """The group: the one of the open transaction, else what the rules say. What they deny is denied in a
     transaction too."""
-    pinned, session = run.talk.pinned, run.session
-    request = RouteRequest(session.protocol, run.talk.identity, session, run.statement.text)
+    session = run.session
+    request = RouteRequest(session.protocol, run.talk.identity, session, run.statement.text, run.id)
+    if run.generation.chain.asks:
+        return _ask_and_route(run, request)
+    _route(run, request)
+    return None
+
+
+async def _ask_and_route(run: "Run", request: RouteRequest) -> None:
+    await run.generation.chain.ask(request)
+    run.talk.answers = request.answers
+    _check_stopped(run)
+    _route(run, request)
+
+
+def _route(run: "Run", request: RouteRequest) -> None:
+    pinned = run.talk.pinned
     if pinned is not None:
         run.group, run.target, run.trace = pinned.group, pinned.target, pinned.trace
         with suppress(NoGroup):  # where a rule leads does not matter any more, that it denies does
@@ -50,7 +66,7 @@ def route(run: "Run") -> None:
     else:
         routed = run.generation.chain.route(request)
         run.group, run.trace = routed.group, routed.trace
-    run.plan = run.generation.groups[run.group]
+    run.plan = pinned.plan if pinned is not None else run.generation.groups[run.group]
     if run.plan.default_tags:
         run.tags = {**run.plan.default_tags, **run.session.tags}
     run.move(Event.ROUTE)
@@ -62,11 +78,12 @@ def admit(run: "Run") -> Awaitable[None] | None:
     pinned = run.talk.pinned
     if pinned is not None:
         pinned.check()
-        _admitted(run, pinned.take())
+        _admitted(run, pinned.take(), pinned.target)
         return None
-    run.ticket = run.talk.pipeline.admission.enter(run.plan.admission, run.unreachable)
+    run.ticket = run.talk.pipeline.admission.enter(run.plan.admission, run.unreachable, run.id)
     if run.ticket.slot is not None:
-        _admitted(run, run.ticket.slot)
+        slot = run.ticket.slot
+        _admitted(run, slot, run.generation.clusters[slot.member.name])
         return None
     run.waiting = run.waited = True
     run.move(Event.QUEUE)
@@ -77,18 +94,42 @@ def admit(run: "Run") -> Awaitable[None] | None:
 
 async def _wait(run: "Run") -> None:
     assert run.ticket is not None
-    slot = await run.ticket.wait()
-    if run.stopped:
-        slot.release()
-        raise run.ended_error()
-    _admitted(run, slot)
+    while True:
+        slot = await run.ticket.wait()
+        if run.stopped:
+            slot.release()
+            raise run.ended_error()
+        try:
+            plan = _join(run)
+        except Exception:
+            slot.release()
+            raise
+        target = run.generation.clusters.get(slot.member.name)
+        if target is not None:
+            _admitted(run, slot, target)
+            if run.claim is not None:
+                await run.claim.dispatch()
+            return
+        slot.release()  # the cluster was removed since the slot was granted
+        run.ticket = run.talk.pipeline.admission.enter(plan.admission, run.unreachable, run.id)
 
 
-def _admitted(run: "Run", slot: Slot) -> None:
+def _join(run: "Run") -> GroupPlan:
+    """A query belongs to the configuration that admits it, which is the one in use now. Raises Unavailable
+    when its group is no more."""
+    run.generation = run.talk.pipeline.generation
+    plan = run.generation.groups.get(run.group)
+    if plan is None:
+        raise Unavailable(f"group {run.group!r} was removed while the query was on its way there")
+    run.plan = plan
+    return plan
+
+
+def _admitted(run: "Run", slot: Slot, target: Cluster) -> None:
     run.slot = slot
     run.waiting = False
     run.move(Event.ADMIT)
-    run.target = run.generation.clusters[slot.member.name]
+    run.target = target
     run.cluster = slot.member.name
     run.engine_protocol = run.target.engine.native_protocol
     if run.admitted_at is None:
@@ -101,8 +142,10 @@ def translate_sql(run: "Run") -> Awaitable[None] | None:
     """The same question in the engine's dialect; nothing to do when it is the client's."""
     assert run.target is not None
     engine = run.target.engine
-    bound = bool(run.statement.parameters) and Capability.PARAMETERS not in engine.capabilities
-    if not bound and not needs_translation(run.statement.dialect, engine.dialect):
+    bound = Capability.PARAMETERS not in engine.capabilities and bool(run.statement.parameters)
+    assert run.plan is not None
+    foreign = needs_translation(run.statement.dialect, engine.dialect)
+    if not bound and run.plan.fix_ups is None and not foreign:
         return None
     return _translate(run, bound)
 
@@ -112,8 +155,15 @@ async def _translate(run: "Run", bound: bool) -> None:
     text, dialect = run.statement.text, run.statement.dialect
     if bound:
         text = bind(text, dialect, tuple(run.statement.parameters))
-    run.translation = await run.generation.translator.translate(text, dialect, run.target.engine.dialect)
-    run.sql = run.translation.sql
+    target, translator = run.target.engine.dialect, run.generation.translator
+    translation = await translator.translate(text, dialect, target)
+    assert run.plan is not None
+    if run.plan.fix_ups is not None:
+        strict = translator.mode is TranslationMode.STRICT
+        translation = await run.plan.fix_ups.fixed(
+            translation, text, dialect, target, strict=strict, query_id=run.id
+        )
+    run.translation = translation
 
 
 def execute(run: "Run") -> Awaitable[None]:
@@ -152,7 +202,16 @@ def request_for(run: "Run") -> EngineRequest:
     native = run.statement.native if engine.native_protocol is run.session.protocol else None
     if native is None and Capability.PARAMETERS in engine.capabilities:
         parameters = run.statement.parameters
+    elif run.translation is not None and isinstance(native, CarriesSql):
+        native.say(run.sql)
     return EngineRequest(run.id, run.sql, run.session, run.talk.identity, parameters, native, run.tags)
+
+
+async def refused(run: "Run", error: BaseException) -> None:
+    """What the stage ``execute`` does about an error, for whoever has asked the engine without it."""
+    if not isinstance(error, EngineUnavailable):
+        raise error
+    await _elsewhere(run, error)
 
 
 async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
@@ -168,6 +227,7 @@ async def _elsewhere(run: "Run", error: EngineUnavailable) -> None:
     run.slot = None
     run.connection = None
     try:
+        _join(run)
         pending = admit(run)
     except Exception:
         raise error from None

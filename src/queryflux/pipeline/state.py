@@ -54,3 +54,17 @@ def after(state: State, event: Event) -> State:
         return TRANSITIONS[state, event]
     except KeyError:
         raise LookupError(f"a query that is {state.value} cannot {event.value}") from None
+
+
+def walk(state: State, *events: Event) -> State:
+    """Where several events lead, one after the other. Raises LookupError at the first that is not allowed."""
+    for event in events:
+        state = after(state, event)
+    return state
+
+
+# The steps of a query for which there is room at once and nothing to translate (lane.py), worked out once.
+ADMITTED_AT_ONCE = walk(State.RECEIVED, Event.ROUTE, Event.ADMIT)
+ASKED = after(ADMITTED_AT_ONCE, Event.RUN)
+ANSWERED = after(ASKED, Event.ANSWER)
+OVER = after(ANSWERED, Event.END)

@@ -11,21 +11,24 @@ from queryflux.config.routers import (
     CompoundRouter,
     HeaderRouter,
     ProtocolBasedRouter,
+    PythonRouter,
     QueryRegexRouter,
     Router,
     TagsRouter,
     UserGroupRouter,
 )
-from queryflux.model.errors import AccessDenied, ConfigError, Unavailable
+from queryflux.model.errors import AccessDenied, ConfigError, QueryFluxError, Unavailable
 from queryflux.model.identity import VerifiedIdentity
-from queryflux.routing.request import RouteRequest, Rule
+from queryflux.routing.request import RouteRequest, Rule, Unanswered
 from queryflux.routing.rules.compound import CompoundRule
 from queryflux.routing.rules.header import HeaderRule
 from queryflux.routing.rules.protocol_based import ProtocolBasedRule
+from queryflux.routing.rules.python_script import PythonRule
 from queryflux.routing.rules.query_regex import QueryRegexRouting
 from queryflux.routing.rules.tags import TagsRule
 from queryflux.routing.rules.user_group import UserGroupRule
 from queryflux.routing.trace import Trace
+from queryflux.scripts.host import ScriptHost
 
 MayUse = Callable[[VerifiedIdentity, Collection[str], Collection[str]], bool]
 """Identity, ``allowGroups``, ``allowUsers``: the auth room's ``may_use_group``."""
@@ -64,8 +67,18 @@ class NoGroup(Unavailable):
         self.trace = trace
 
 
+class RuleFailed(Unavailable):
+    """A rule that decides could not. ``trace`` says which and why."""
+
+    def __init__(self, message: str, trace: Trace) -> None:
+        super().__init__(message, hint="the operator finds the reason in the log and in the query's trace")
+        self.trace = trace
+
+
 class RouterChain:
-    """A compiled chain; immutable, and cheap to ask."""
+    """A compiled chain; immutable, and cheap to ask. Rules remember nothing: equal requests go the same way.
+    ``reads_text`` is False when no rule looks at the statement, so that all of a session's go one way.
+    ``asks``: some rule has to be asked first (``ask``)."""
 
     def __init__(
         self,
@@ -73,7 +86,11 @@ class RouterChain:
         fallback: str,
         groups: Mapping[str, GroupAccess],
         may_use: MayUse,
+        *,
+        reads_text: bool,
     ) -> None:
+        self.reads_text = reads_text
+        self.asks = any(isinstance(rule, PythonRule) for _, rule in rules)
         self._kinds = tuple(kind for kind, _ in rules)
         self._matches = tuple(rule.match for _, rule in rules)
         self._groups = dict(groups)
@@ -81,16 +98,34 @@ class RouterChain:
         self._may_use = may_use
 
     def route(self, request: RouteRequest) -> Route:
-        """The group for a request. Raises RoutingDenied, NoGroup."""
+        """The group for a request. Raises RoutingDenied, NoGroup, RuleFailed; Unanswered when the chain
+        ``asks`` and was not let."""
         for index, match in enumerate(self._matches):
             hit = match(request)
             if hit is None:
                 continue
             trace = Trace(self._kinds, index, hit, hit.group)
+            if hit.failed is not None:
+                trace.denied = hit.failed
+                raise RuleFailed(f"the query cannot be routed: {hit.failed}", trace)
             if hit.group is None:
                 raise _denied(trace, hit.denied or "")
             return self._checked(hit.group, request.identity, trace)
         return self._fall_back(request.identity)
+
+    async def ask(self, request: RouteRequest) -> None:
+        """Get the answers that ``route`` needs for this request, each when the walk comes to its rule."""
+        answers = dict(request.answers)
+        request.answers = answers
+        while True:
+            try:
+                self.route(request)
+            except Unanswered as wanted:
+                answers[wanted.rule] = await wanted.rule.ask(request)
+            except QueryFluxError:
+                return  # whoever routes it meets the same
+            else:
+                return
 
     def _checked(self, group: str, identity: VerifiedIdentity, trace: Trace) -> Route:
         access = self._groups[group]
@@ -126,14 +161,25 @@ def _denied(trace: Trace, message: str) -> RoutingDenied:
 
 
 def compile_routing(
-    routers: Sequence[Router], fallback: str, groups: Mapping[str, GroupAccess], *, may_use: MayUse
+    routers: Sequence[Router],
+    fallback: str,
+    groups: Mapping[str, GroupAccess],
+    *,
+    may_use: MayUse,
+    scripts: ScriptHost | None = None,
 ) -> RouterChain:
-    """A chain from the configuration; ``groups`` in its order. Raises ConfigError, naming the entry."""
+    """A chain from the configuration; ``groups`` in its order. ``scripts`` has those of its rules first, in
+    their order. Raises ConfigError, naming the entry."""
     rules: list[tuple[str, Rule]] = []
+    known, asked = frozenset(groups), 0
     for number, router in enumerate(routers):
         kind = str(router.__struct_config__.tag)
         try:
-            rules.append((kind, _rule(router)))
+            if isinstance(router, PythonRouter) and scripts is not None:
+                rules.append((kind, PythonRule(scripts, asked, known)))
+                asked += 1
+            else:
+                rules.append((kind, _rule(router)))
         except ValueError as error:
             raise ConfigError(f"routers[{number}] ({kind}): {error}") from None
         for target in targets(router):
@@ -141,7 +187,12 @@ def compile_routing(
                 raise ConfigError(f"routers[{number}] ({kind}): there is no cluster group {target!r}")
     if fallback and fallback not in groups:
         raise ConfigError(f"routingFallback: there is no cluster group {fallback!r}")
-    return RouterChain(rules, fallback, groups, may_use)
+    reads_text = not all(isinstance(router, BLIND) for router in routers)
+    return RouterChain(rules, fallback, groups, may_use, reads_text=reads_text)
+
+
+BLIND = ProtocolBasedRouter | HeaderRouter | UserGroupRouter | TagsRouter
+"""Kinds of rules that never look at the statement."""
 
 
 def _rule(router: Router) -> Rule:

@@ -1,6 +1,8 @@
 """What a rule looks at, and what it says."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from queryflux.model.identity import VerifiedIdentity
@@ -24,16 +26,32 @@ a rule about headers does not read."""
 class RouteRequest:
     """One statement to be routed, as its client wrote it."""
 
-    __slots__ = ("_utf8", "identity", "protocol", "session", "text")
+    __slots__ = ("_utf8", "answers", "guessing", "identity", "protocol", "query_id", "session", "text")
 
     def __init__(
-        self, protocol: ClientProtocol, identity: VerifiedIdentity, session: Session, text: str
+        self,
+        protocol: ClientProtocol,
+        identity: VerifiedIdentity,
+        session: Session,
+        text: str,
+        query_id: str = "",
     ) -> None:
+        """``query_id`` is for the log: what is routed before there is a query has none."""
+        self.query_id = query_id
         self.protocol = protocol
         self.identity = identity
         self.session = session
         self.text = text
         self._utf8: bytes | None = None
+        self.answers: Mapping[AskingRule, Hit | None] = _NO_ANSWERS
+        """What rules that have to be asked have said of it."""
+        self.guessing = False
+        """A rule that was not asked counts as one that does not match."""
+
+    def guess(self, answers: "Mapping[AskingRule, Hit | None]") -> None:
+        """Be content with what rules said of another statement."""
+        self.answers = answers
+        self.guessing = True
 
     @property
     def utf8(self) -> bytes:
@@ -58,10 +76,30 @@ class Hit:
     group: str | None
     detail: str
     denied: str | None = None
+    failed: str | None = None
+    """The rule could not decide: why, in words for a client."""
 
 
 class Rule(Protocol):
-    """One compiled entry of ``routers``."""
+    """One compiled entry of ``routers``: a function of the request and of nothing else."""
 
     def match(self, request: RouteRequest) -> Hit | None:
         """What it says of a request; None: nothing."""
+
+
+class AskingRule(Rule, Protocol):
+    """A rule whose answer has to be waited for, and then stands in ``request.answers``."""
+
+    async def ask(self, request: RouteRequest) -> Hit | None:
+        """Its answer. Raises nothing."""
+
+
+class Unanswered(Exception):
+    """A rule has to be asked before the chain can be walked further."""
+
+    def __init__(self, rule: AskingRule) -> None:
+        super().__init__()
+        self.rule = rule
+
+
+_NO_ANSWERS: Mapping[AskingRule, Hit | None] = MappingProxyType({})

@@ -11,8 +11,8 @@ from queryflux.routing.request import Hit
 class Trace:
     """One walk through a chain.
 
-    ``kinds`` are the chain's rule kinds; ``index`` is the rule that matched (-1: none did). ``skipped`` are
-    groups that the fallback passed over, each with the reason.
+    ``kinds`` are the chain's rule kinds; ``index`` is the rule that matched, or failed (-1: none did).
+    ``skipped`` are groups that the fallback passed over, each with the reason.
     """
 
     kinds: Sequence[str]
@@ -42,6 +42,8 @@ class Trace:
 
 
 def _step(kind: str, hit: Hit) -> dict[str, Any]:
+    if hit.failed is not None:
+        return {"type": kind, "matched": False, "error": hit.detail}
     step: dict[str, Any] = {"type": kind, "matched": True, "detail": hit.detail}
     if hit.group is not None:
         step["result"] = hit.group

@@ -22,16 +22,19 @@ class ByteStream(asyncio.Protocol):
         "_buffered",
         "_ends",
         "_eof",
+        "_loop",
         "_lost",
         "_on_gone",
         "_on_lost",
+        "_out",
         "_paused_reading",
-        "_paused_writing",
         "_plain",
         "_reader",
         "_started",
+        "_taker",
         "_transport",
         "_writers",
+        "congested",
     )
 
     def __init__(self, started: "Callable[[ByteStream], object] | None" = None) -> None:
@@ -39,45 +42,65 @@ class ByteStream(asyncio.Protocol):
         self._started = started
         self._transport: asyncio.Transport | None = None
         self._plain: asyncio.Transport | None = None
+        self._out: asyncio.Transport | None = None
+        """The transport while the connection is there."""
+        self._loop: asyncio.AbstractEventLoop
+        """Set with the transport: nobody reads before."""
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._eof = False
         self._lost: Exception | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[bytes] | None = None
+        """Whoever waits for bytes, and is given them; nothing is buffered then."""
+        self._taker: Callable[[bytes], object] | None = None
+        """The same for who wants to be called (``expect``)."""
         self._writers: list[asyncio.Future[None]] = []
         self._ends: list[asyncio.Future[None]] = []
         self._paused_reading = False
-        self._paused_writing = False
+        self.congested = False
+        """More was written than the peer takes: ``drain`` waits until it has."""
         self._on_gone: Callable[[], object] | None = None
         self._on_lost: Callable[[], object] | None = None
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = self._out = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         if self._started is not None:
             started, self._started = self._started, None
             started(self)
 
     def data_received(self, data: bytes) -> None:
+        taker = self._taker
+        if taker is not None:
+            self._taker = None
+            taker(data)
+            return
+        reader = self._reader
+        if reader is not None:
+            self._reader = None
+            if not reader.done():
+                reader.set_result(data)
+                return
         self._buffer.append(data)
         self._buffered += len(data)
         if self._buffered > READ_LIMIT and not self._paused_reading and self._transport is not None:
             self._paused_reading = True
             self._transport.pause_reading()
-        self._wake_reader()
 
     def eof_received(self) -> bool:
         self._eof = True
-        self._wake_reader()
+        self._end_reading()
         self._gone()
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._eof = True
         self._lost = exc or ConnectionResetError("connection closed")
-        self._wake_reader()
+        self._out = None
+        self._end_reading()
         for waiter in self._writers:
             if not waiter.done():
                 waiter.set_exception(self._lost)
@@ -92,18 +115,22 @@ class ByteStream(asyncio.Protocol):
             callback()
 
     def pause_writing(self) -> None:
-        self._paused_writing = True
+        self.congested = True
 
     def resume_writing(self) -> None:
-        self._paused_writing = False
+        self.congested = False
         for waiter in self._writers:
             if not waiter.done():
                 waiter.set_result(None)
         self._writers.clear()
 
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+    def _end_reading(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(b"")
+        taker, self._taker = self._taker, None
+        if taker is not None:
+            taker(b"")
 
     def _gone(self) -> None:
         if self._on_gone is not None:
@@ -115,7 +142,7 @@ class ByteStream(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         """The peer has closed its side, or the connection is gone."""
-        return self._eof or self._lost is not None
+        return self._eof
 
     @property
     def buffered(self) -> int:
@@ -160,16 +187,45 @@ class ByteStream(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """Whatever has arrived, at least one byte; empty at the end of the stream."""
-        while not self._buffer:
-            if self._eof:
-                return b""
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        data = self._buffer[0] if len(self._buffer) == 1 else b"".join(self._buffer)
-        self._buffer.clear()
+        if self._buffer:
+            return self.read_now()
+        if self._eof:
+            return b""
+        reader: asyncio.Future[bytes] = self._loop.create_future()
+        self._reader = reader
+        try:
+            return await reader
+        except asyncio.CancelledError:
+            self._leave_reading(reader)
+            raise
+
+    def expect(self, taker: Callable[[bytes], object]) -> bool:
+        """Have ``taker`` called with the next bytes, once and in the moment they come; empty at the end of
+        the stream. It must not raise. False, and nothing is done: what ``read`` gives is here already."""
+        if self._buffer or self._eof:
+            return False
+        self._taker = taker
+        return True
+
+    def expect_no_more(self) -> None:
+        """Nobody is to be called any more: what comes is for ``read``."""
+        self._taker = None
+
+    def _leave_reading(self, reader: "asyncio.Future[bytes]") -> None:
+        """Whoever waited does not any more. What was given to it at the same moment is for the next."""
+        if self._reader is reader:
+            self._reader = None
+        if reader.done() and not reader.cancelled() and (data := reader.result()):
+            self._buffer.insert(0, data)
+            self._buffered += len(data)
+
+    def read_now(self) -> bytes:
+        """What has arrived, without waiting; empty when nothing has, or at the end of the stream."""
+        buffer = self._buffer
+        if not buffer:
+            return b""
+        data = buffer[0] if len(buffer) == 1 else b"".join(buffer)
+        buffer.clear()
         self._buffered = 0
         if self._paused_reading and self._transport is not None:
             self._paused_reading = False
@@ -178,22 +234,29 @@ class ByteStream(asyncio.Protocol):
 
     def write(self, data: "bytes | bytearray | memoryview") -> None:
         """Queue bytes. Bytes for a peer that has gone are dropped; ``drain`` says so."""
-        if self._lost is None and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        out = self._out
+        if out is not None:
+            try:
+                out.write(data)
+            except RuntimeError:
+                if not out.is_closing():
+                    raise
 
     def writelines(self, parts: "list[bytes]") -> None:
         """Queue several parts in one go."""
-        if self._lost is None and self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(parts)
+        out = self._out
+        if out is not None and not out.is_closing():
+            out.writelines(parts)
 
     async def drain(self) -> None:
         """Return when the peer has taken enough for more to be written.
 
         Raises ConnectionError if it is gone.
         """
-        if self._lost is not None or self._transport is None or self._transport.is_closing():
+        out = self._out
+        if out is None or out.is_closing():
             raise ConnectionResetError("the peer has gone") from self._lost
-        if self._paused_writing:
+        if self.congested:
             waiter = asyncio.get_running_loop().create_future()
             self._writers.append(waiter)
             await waiter
@@ -243,10 +306,12 @@ class ByteStream(asyncio.Protocol):
         if transport is None:
             raise ConnectionError("the TLS handshake failed")
         self._transport, self._plain = transport, plain
+        self._out = None if self._lost is not None else transport
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def close(self) -> None:
         """Close after what is queued has been sent."""
+        self._out = None
         if self._transport is not None:
             self._transport.close()
 
@@ -260,6 +325,7 @@ class ByteStream(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+        self._out = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -291,4 +357,11 @@ async def connect(
         _, stream = await asyncio.get_running_loop().create_connection(
             ByteStream, host, port, ssl=tls, server_hostname=(server_hostname or host) if tls else None
         )
+    return stream
+
+
+async def connect_unix(path: str, *, timeout: float = 10) -> ByteStream:
+    """Open a connection to a Unix socket. Raises OSError (also TimeoutError)."""
+    async with asyncio.timeout(timeout):
+        _, stream = await asyncio.get_running_loop().create_unix_connection(ByteStream, path)
     return stream

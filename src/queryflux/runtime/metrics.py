@@ -3,6 +3,7 @@
 Ask for a child once and keep it: ``labels`` are resolved when it is made, not when it is counted.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -44,3 +45,9 @@ class Metrics(Protocol):
 
     def histogram(self, name: str, **labels: str) -> Histogram:
         """A histogram."""
+
+    def before_reading(self, catch_up: Callable[[], object]) -> None:
+        """Call ``catch_up`` before anybody is shown a value: whoever counts late counts then."""
+
+    def forget(self, name: str, **labels: str) -> None:
+        """What a gauge measured is no more: it is not exported with these labels any longer."""

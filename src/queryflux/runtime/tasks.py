@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from queryflux.runtime.clock import Clock
+
 log = logging.getLogger(__name__)
 
 
@@ -47,3 +49,21 @@ class TaskGroup:
             for task in others:
                 task.cancel()
             await asyncio.wait(others)
+
+
+async def done_within(task: "asyncio.Task[Any]", seconds: float, clock: Clock) -> bool:
+    """Wait for a task, but no longer than so; whether it is done. It goes on."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(*_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    task.add_done_callback(wake)
+    timer = clock.call_later(seconds, wake)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        task.remove_done_callback(wake)
+    return task.done()

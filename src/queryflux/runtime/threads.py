@@ -75,3 +75,12 @@ class LaneThread:
         self.close()
         await asyncio.shield(self._ended)
         self._thread.join()  # it has said its last word: this takes microseconds
+
+
+async def in_thread(name: str, function: Callable[..., T], *args: Any) -> T:
+    """Run one long computation on a thread of its own. If the waiter is cancelled it goes on to its end."""
+    lane = LaneThread(name)
+    try:
+        return await lane.run(function, *args)
+    finally:
+        lane.close()

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,10 +21,11 @@ FLUSH_SECS = 0.2
 MAX_PENDING = 1_000
 
 
-def setup(style: str, level: str, writer: LineWriter = STDERR) -> None:
-    """Send the root logger to ``writer`` as ``console`` or ``json`` lines."""
+def setup(style: str, level: str, writer: LineWriter = STDERR, worker: str = "") -> None:
+    """Send the root logger to ``writer`` as ``console`` or ``json`` lines; ``worker`` is the name of one
+    whose lines stand among those of others."""
     root = logging.getLogger()
-    root.handlers[:] = [WriterHandler(style, writer)]
+    root.handlers[:] = [WriterHandler(style, writer, worker)]
     root.setLevel(level.upper())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
@@ -31,9 +33,9 @@ def setup(style: str, level: str, writer: LineWriter = STDERR) -> None:
 class WriterHandler(logging.Handler):
     """Formats records and hands them to a LineWriter."""
 
-    def __init__(self, style: str, writer: LineWriter) -> None:
+    def __init__(self, style: str, writer: LineWriter, worker: str = "") -> None:
         super().__init__()
-        self.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
+        self.setFormatter(JsonFormatter(worker) if style == "json" else ConsoleFormatter(worker))
         self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -51,15 +53,24 @@ def _to_the_second(seconds: int) -> str:
 
 
 class ConsoleFormatter(logging.Formatter):
-    """``time level message key=value ...``"""
+    """``time level message key=value ...``, and before the message the worker's name if there is one."""
+
+    def __init__(self, worker: str = "") -> None:
+        super().__init__()
+        self._name = f"{worker}: " if worker else ""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_stamp(record.created)} {record.levelname:<7} {record.getMessage()}"
+        message = record.getMessage().translate(_UNSEEN)
+        text = f"{_stamp(record.created)} {record.levelname:<7} {self._name}{message}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object: time, level, logger, message, and the exception where there is one."""
+    """One JSON object: time, level, logger, message, and the exception and the worker where there is one."""
+
+    def __init__(self, worker: str = "") -> None:
+        super().__init__()
+        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -68,6 +79,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._worker:
+            fields["worker"] = self._worker
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(fields).decode()
@@ -97,34 +110,50 @@ class QueryLog:
     """One line for each query that has ended."""
 
     def __init__(
-        self, style: str, clock: Clock, writer: LineWriter = STDERR, *, enabled: bool = True
+        self,
+        style: str,
+        clock: Clock,
+        writer: LineWriter = STDERR,
+        *,
+        enabled: bool = True,
+        worker: str = "",
     ) -> None:
-        """``enabled`` is False when the log's level is above info."""
-        self._enabled = enabled
-        self._line = _json_line if style == "json" else _console_line
+        """``enabled`` is False when the log's level is above info; ``worker`` as for ``setup``."""
+        self.enabled = enabled
+        self._line = partial(_json_line if style == "json" else _console_line, worker)
         self._clock = clock
         self._writer = writer
-        self._pending: list[Callable[[], QueryLine]] = []
+        self._pending: list[str] = []
         self._timer: Timer | None = None
+        self._catch_up: Callable[[], object] | None = None
 
-    def add(self, line: Callable[[], QueryLine]) -> None:
-        """Log one query; ``line`` is called when it is written."""
-        if not self._enabled:
+    def before_reading(self, catch_up: Callable[[], object]) -> None:
+        """Call ``catch_up`` before what waits is written for somebody who asked: it may bring more."""
+        self._catch_up = catch_up
+
+    def add(self, line: QueryLine) -> None:
+        """Log one query; a log that is not enabled drops it."""
+        if not self.enabled:
             return
-        self._pending.append(line)
+        self._pending.append(self._line(line))
         if self._timer is None:
-            self._timer = self._clock.call_later(FLUSH_SECS, self.flush)
+            self._timer = self._clock.call_later(FLUSH_SECS, self._write)
         elif len(self._pending) >= MAX_PENDING:
-            self.flush()
+            self._write()
 
-    def flush(self) -> None:
-        """Write every line that waits."""
+    def _write(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         pending, self._pending = self._pending, []
         if pending:
-            self._writer.write("".join([self._line(make()) for make in pending]))
+            self._writer.write("".join(pending))
+
+    def flush(self) -> None:
+        """Write every line that waits."""
+        if self._catch_up is not None:
+            self._catch_up()
+        self._write()
 
     def close(self) -> None:
         """Write what waits; returns when it is written, or after two seconds."""
@@ -135,26 +164,35 @@ class QueryLog:
 _encoder = msgspec.json.Encoder()
 
 
-def _json_line(line: QueryLine) -> str:
-    stamp = _stamp(line.ended_at)
+def _json_line(worker: str, line: QueryLine) -> str:
     fields = _encoder.encode(line).decode()
-    return f'{{"time":"{stamp}","level":"info","logger":"queryflux.query","message":"query",{fields[1:]}\n'
+    whose = f'"worker":{_encoder.encode(worker).decode()},' if worker else ""
+    return (
+        f'{{"time":"{_stamp(line.ended_at)}","level":"info","logger":"queryflux.query","message":"query",'
+        f"{whose}"
+        f"{fields[1:]}\n"
+    )
 
 
-def _console_line(line: QueryLine) -> str:
+def _console_line(worker: str, line: QueryLine) -> str:
+    whose = f"{worker}: " if worker else ""
     pairs = [
         f"{name}={_shown(value)}"
         for name in line.__struct_fields__[1:]
         if (value := getattr(line, name)) is not None and value != ""
     ]
-    return f"{_stamp(line.ended_at)} INFO    query {' '.join(pairs)}\n"
+    return f"{_stamp(line.ended_at)} INFO    {whose}query {' '.join(pairs)}\n"
 
 
 def _shown(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     text = str(value)
-    return _encoder.encode(text).decode() if _NEEDS_QUOTES.search(text) else text
+    return _encoder.encode(text).decode().translate(_UNSEEN) if _NEEDS_QUOTES.search(text) else text
 
 
-_NEEDS_QUOTES = re.compile(r'[\s"=]')
+_CODES = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_UNSEEN = {code: f"\\u{code:04x}" for code in _CODES} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+"""What would forge lines or do things to a terminal, and may come from a client: control characters, and
+those that turn text around."""
+_NEEDS_QUOTES = re.compile(r'[\s"=\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]')

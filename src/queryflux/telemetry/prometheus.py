@@ -6,7 +6,7 @@ be lost.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import prometheus_client
 from prometheus_client.metrics_core import (
@@ -70,6 +70,7 @@ class PrometheusMetrics(Collector):
         self._metrics: dict[str, Metric] = {metric.name: metric for metric in CATALOGUE}
         self._numbers: dict[str, dict[tuple[str, ...], Number]] = {}
         self._histograms: dict[str, dict[tuple[str, ...], Buckets]] = {}
+        self._catch_up: list[Callable[[], object]] = []
         for metric in CATALOGUE:
             if metric.kind == "histogram":
                 self._histograms[metric.name] = {}
@@ -78,6 +79,9 @@ class PrometheusMetrics(Collector):
         self.registry = CollectorRegistry()
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
+
+    def before_reading(self, catch_up: Callable[[], object]) -> None:
+        self._catch_up.append(catch_up)
 
     def _key(self, name: str, labels: Mapping[str, str]) -> tuple[str, ...]:
         key = tuple([labels[label] for label in self._metrics[name].labels])
@@ -97,6 +101,9 @@ class PrometheusMetrics(Collector):
     def gauge(self, name: str, **labels: str) -> Gauge:
         return self._number(name, labels)
 
+    def forget(self, name: str, **labels: str) -> None:
+        self._numbers[name].pop(self._key(name, labels), None)
+
     def histogram(self, name: str, **labels: str) -> Histogram:
         family, key = self._histograms[name], self._key(name, labels)
         if (child := family.get(key)) is None:
@@ -105,6 +112,8 @@ class PrometheusMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         """What prometheus_client asks for at a scrape."""
+        for catch_up in self._catch_up:
+            catch_up()
         for name, metric in self._metrics.items():
             if metric.kind == "histogram":
                 histogram = HistogramMetricFamily(name, metric.help, labels=metric.labels)

@@ -24,6 +24,8 @@ from tests.kit.clock import settle
 from tests.kit.pipelines import bench, statement
 from tests.kit.scripted import ScriptedEngine, Step
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 NO_TRANSACTIONS = frozenset({Capability.WRITES, Capability.CANCEL})
 
 

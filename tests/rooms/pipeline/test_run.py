@@ -32,6 +32,8 @@ from tests.kit.clock import settle
 from tests.kit.pipelines import bench, statement
 from tests.kit.scripted import ScriptedEngine, Step
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 ROWS = pa.table({"n": pa.array(range(10), pa.int64())})
 
 
@@ -230,6 +232,30 @@ async def test_a_query_that_runs_too_long_is_stopped() -> None:
     assert not starting.done()
     await table.clock.advance(2)
     with pytest.raises(QueryTimedOut, match="30 s"):
+        await starting
+    assert table.records[0].reason is EndReason.TIMED_OUT
+    table.assert_idle()
+
+
+async def test_a_reader_that_has_what_it_wants_completes_without_an_error() -> None:
+    table = bench(ScriptedEngine(script=lambda request: Step(ROWS, rows_per_batch=1)))
+    query = table.talk().submit(statement())
+    await query.start()
+    await query.next()
+    await query.close(EndReason.COMPLETED)
+    (record,) = table.records
+    assert (record.reason, record.error_code, record.error_message) == (EndReason.COMPLETED, None, None)
+    table.assert_idle()
+
+
+async def test_a_time_limit_of_its_client_is_not_said_to_be_that_of_the_group() -> None:
+    engine = ScriptedEngine(script=lambda request: Step(gate=asyncio.Event()))
+    table = bench(engine, query_timeout_secs=30)
+    query = table.talk().submit(statement())
+    starting = asyncio.create_task(query.start())
+    await table.clock.advance(1)
+    await query.cancel(EndReason.TIMED_OUT)
+    with pytest.raises(QueryTimedOut, match="longer than its client allows"):
         await starting
     assert table.records[0].reason is EndReason.TIMED_OUT
     table.assert_idle()

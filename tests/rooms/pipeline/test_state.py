@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 
-from queryflux.pipeline.state import TRANSITIONS, Event, State, after
+from queryflux.pipeline.state import (
+    ADMITTED_AT_ONCE,
+    ANSWERED,
+    ASKED,
+    OVER,
+    TRANSITIONS,
+    Event,
+    State,
+    after,
+    walk,
+)
 
 PAIRS = list(itertools.product(State, Event))
 
@@ -32,3 +42,23 @@ def test_every_state_is_reached_from_the_first() -> None:
             break
         reached |= more
     assert reached == set(State)
+
+
+def test_the_steps_of_the_lane_are_those_of_the_table() -> None:
+    steps = [Event.ROUTE, Event.ADMIT, Event.RUN, Event.ANSWER, Event.END]
+    visited = [walk(State.RECEIVED, *steps[:count]) for count in range(2, len(steps) + 1)]
+    assert visited == [ADMITTED_AT_ONCE, ASKED, ANSWERED, OVER]
+    assert visited == [State.ADMITTED, State.RUNNING, State.STREAMING, State.ENDED]
+
+
+@pytest.mark.parametrize("first", list(Event))
+@pytest.mark.parametrize("second", list(Event))
+def test_a_walk_is_one_step_after_the_other(first: Event, second: Event) -> None:
+    for state in State:
+        try:
+            expected = after(after(state, first), second)
+        except LookupError:
+            with pytest.raises(LookupError):
+                walk(state, first, second)
+        else:
+            assert walk(state, first, second) is expected

@@ -19,6 +19,16 @@ async def write_on(stream: ByteStream) -> None:
         await asyncio.sleep(0.001)
 
 
+class Unlimited(asyncio.Transport):
+    """A transport that the test itself feeds from."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[ByteStream, ByteStream]]:
     """A client's stream and the server's."""
@@ -63,6 +73,46 @@ async def test_unread_bytes_are_bounded() -> None:
         while total < len(blob):
             total += len(await served.read())
         await writing
+
+
+async def test_what_is_here_can_be_taken_without_waiting() -> None:
+    stream = ByteStream()
+    stream.connection_made(Unlimited())
+    assert stream.read_now() == b""
+    stream.data_received(b"here")
+    stream.data_received(b" too")
+    assert stream.read_now() == b"here too"
+    assert (stream.read_now(), stream.buffered) == (b"", 0)
+
+
+async def test_bytes_given_to_a_reader_that_is_cancelled_are_for_the_next_one() -> None:
+    stream = ByteStream()
+    stream.connection_made(Unlimited())
+    reading = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    stream.data_received(b"first ")
+    reading.cancel()
+    stream.data_received(b"second")
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert stream.buffered == len(b"first second")
+    assert await stream.read() == b"first second"
+
+
+async def test_a_reader_that_left_before_anything_came_misses_nothing() -> None:
+    stream = ByteStream()
+    stream.connection_made(Unlimited())
+    reading = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    stream.data_received(b"late")
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert await stream.read() == b"late"
+    reading = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    stream.eof_received()
+    assert await reading == b""
 
 
 async def test_a_peer_that_goes_is_noticed_without_reading() -> None:
@@ -119,3 +169,45 @@ async def test_writing_to_a_connection_that_is_closed() -> None:
         served.writelines([b"dropped"])
         with pytest.raises(ConnectionError):
             await served.drain()
+
+
+class Taker:
+    """Keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.called = asyncio.Event()
+
+    def __call__(self, data: bytes) -> None:
+        self.taken.append(data)
+        self.called.set()
+
+
+async def test_who_expects_bytes_is_called_with_them_once() -> None:
+    async with pair() as (client, served), asyncio.timeout(5):
+        taker = Taker()
+        assert served.expect(taker)
+        client.write(b"one")
+        await taker.called.wait()
+        client.write(b"two")
+        assert await served.read() == b"two"
+        served._buffer.append(b"three")
+        assert not served.expect(taker), "there is something for read"
+        assert await served.read() == b"three"
+        assert served.expect(taker)
+        served.expect_no_more()
+        client.write(b"four")
+        assert await served.read() == b"four"
+        assert taker.taken == [b"one"]
+
+
+async def test_who_expects_bytes_is_told_of_the_end() -> None:
+    async with pair() as (client, served), asyncio.timeout(5):
+        taker = Taker()
+        assert served.expect(taker)
+        client.close()
+        await taker.called.wait()
+        assert taker.taken == [b""]
+        assert not served.expect(taker)
+        assert await served.read() == b""
+        assert taker.taken == [b""]

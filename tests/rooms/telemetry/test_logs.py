@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from queryflux.model.secret import Secret
-from queryflux.telemetry.logs import MAX_PENDING, JsonFormatter, QueryLine, QueryLog, setup
+from queryflux.telemetry.logs import MAX_PENDING, ConsoleFormatter, JsonFormatter, QueryLine, QueryLog, setup
 from queryflux.telemetry.writer import LineWriter
 from tests.kit.clock import ManualClock
 
@@ -21,8 +21,8 @@ def query_line(query_id: str = "q1", **fields: object) -> QueryLine:
 async def test_lines_are_written_together_after_a_moment() -> None:
     clock, stream = ManualClock(), io.StringIO()
     log = QueryLog("json", clock, LineWriter(stream))
-    log.add(lambda: query_line("q1"))
-    log.add(lambda: query_line("q2", message='broken "quote"\nand line'))
+    log.add(query_line("q1"))
+    log.add(query_line("q2", message='broken "quote"\nand line'))
     assert stream.getvalue() == ""
     await clock.advance(1)
     log.close()
@@ -36,7 +36,7 @@ async def test_lines_are_written_together_after_a_moment() -> None:
 async def test_flush_writes_what_waits_and_nothing_twice() -> None:
     clock, stream = ManualClock(), io.StringIO()
     log = QueryLog("console", clock, LineWriter(stream))
-    log.add(lambda: query_line(user="two words"))
+    log.add(query_line(user="two words"))
     log.flush()
     log.flush()
     await clock.advance(5)
@@ -50,16 +50,29 @@ async def test_flush_writes_what_waits_and_nothing_twice() -> None:
 async def test_a_newline_in_a_name_cannot_forge_a_line() -> None:
     stream = io.StringIO()
     log = QueryLog("console", ManualClock(), LineWriter(stream))
-    log.add(lambda: query_line(user="eve\n2027-01-01T00:00:00.000Z INFO    query id=forged"))
+    log.add(query_line(user="eve\n2027-01-01T00:00:00.000Z INFO    query id=forged"))
     log.close()
     assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\x9b31m", "\x7f", "\x00", "\u202e", "\u2066", "\nb\r"])
+async def test_a_name_does_nothing_to_a_terminal(odd: str) -> None:
+    stream = io.StringIO()
+    log = QueryLog("console", ManualClock(), LineWriter(stream))
+    log.add(query_line(user=f"eve{odd}"))
+    log.close()
+    record = logging.getLogger().makeRecord("x", logging.INFO, "f", 1, "refused: %s", (f"eve{odd}",), None)
+    said = ConsoleFormatter().format(record)
+    for text in (stream.getvalue().removesuffix("\n"), said):
+        assert text.isprintable()
+        assert "eve\\" in text
 
 
 async def test_many_lines_do_not_pile_up() -> None:
     stream = io.StringIO()
     log = QueryLog("json", ManualClock(), LineWriter(stream))
     for _ in range(MAX_PENDING):
-        log.add(query_line)
+        log.add(query_line())
     log.close()
     assert stream.getvalue().count("\n") == MAX_PENDING
 
@@ -67,7 +80,7 @@ async def test_many_lines_do_not_pile_up() -> None:
 async def test_a_log_that_is_off_keeps_nothing() -> None:
     clock, stream = ManualClock(), io.StringIO()
     log = QueryLog("json", clock, LineWriter(stream), enabled=False)
-    log.add(query_line)
+    log.add(query_line())
     log.close()
     assert stream.getvalue() == ""
     assert clock.pending == 0

@@ -1,0 +1,1 @@
+"""Users' Python: compiled when a configuration is activated, run in a child process with limits."""
