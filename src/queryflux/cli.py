@@ -1,24 +1,34 @@
 """The command line: arguments to a role, nothing else."""
 
 import argparse
+import errno
 import getpass
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from queryflux import __version__
 from queryflux.model.errors import QueryFluxError
 
+if TYPE_CHECKING:
+    from queryflux.app.remote import Remote
+
 USAGE_ERROR = 2
+UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+"""What is wrong with the place that our output goes to."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status: 0 done, 1 the command found a fault, 2 wrong arguments."""
     options = parser().parse_args(arguments)
     try:
-        return int(COMMANDS[options.command](options))
+        status = int(COMMANDS[options.command](options))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except QueryFluxError as error:
         print(f"queryflux: {error.message}", file=sys.stderr)
         if error.hint:
@@ -27,8 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        _drop_output()
+        print(f"queryflux: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _drop_output() -> None:
+    """What is left of it would be tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +62,12 @@ def parser() -> argparse.ArgumentParser:
     source = serve.add_mutually_exclusive_group(required=True)
     source.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML configuration")
     source.add_argument("--data", type=Path, metavar="DIR", help="folder of .parquet, .csv and .json files")
+    serve.add_argument(
+        "--workers", type=int, metavar="N", help="processes that take the queries, one for each core to use"
+    )
     _folder_options(serve)
+    # How a process with --workers starts them: no command for people.
+    commands.add_parser("worker-seat").add_argument("descriptor", type=int)
 
     demo = commands.add_parser("demo", help="make TPC-H data, serve it, and query it through every door")
     demo.add_argument("--check", action="store_true", help="exit after the queries: 0 if all were right")
@@ -52,6 +78,13 @@ def parser() -> argparse.ArgumentParser:
     validate.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
     validate.add_argument("--json", action="store_true", help="one JSON document instead of lines")
 
+    migrate = commands.add_parser("migrate", help="bring the tables of the database up to date")
+    migrate.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    mode = migrate.add_mutually_exclusive_group()
+    for name, text in MIGRATE_MODES.items():
+        mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=text)
+    migrate.set_defaults(mode="apply")
+
     commands.add_parser("config-schema", help="JSON Schema of the configuration, for editors")
 
     hashing = commands.add_parser("hash-password", help="make a verifier for auth.staticUsers")
@@ -61,7 +94,64 @@ def parser() -> argparse.ArgumentParser:
         default="scram",
         help="scram (every door), sha2 or bcrypt (every door, PostgreSQL over TLS only); default: scram",
     )
+    _operator_commands(commands)
     return top
+
+
+def _operator_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    config = commands.add_parser("config", help="read and edit the configuration of a running QueryFlux")
+    actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
+    get = actions.add_parser("get", help="show it, secrets masked")
+    get.add_argument("part", nargs="?", default="", metavar="PART", help="such as clusters.east")
+    diff = actions.add_parser("diff", help="say what the sections of a file would change")
+    apply = actions.add_parser("apply", help="put the sections of a file in place of its own, all or nothing")
+    apply.add_argument("--dry-run", action="store_true", help="the same as diff")
+    for command in (diff, apply):
+        command.add_argument("file", type=Path, metavar="FILE", help="YAML; - is standard input")
+        command.add_argument(
+            "--at", type=int, metavar="N", help="refuse unless it is still at N, as config get said"
+        )
+    queries = commands.add_parser("queries", help="list queries that have ended, newest first, or that run")
+    queries.add_argument("--running", action="store_true", help="those that run or wait in that process")
+    for name, text in QUERY_FILTERS.items():
+        queries.add_argument(f"--{name}", metavar=name.upper(), help=text)
+    queries.add_argument("--limit", type=int, default=20, metavar="N", help="at most N (default: 20)")
+    cancel = commands.add_parser("cancel", help="cancel a query")
+    cancel.add_argument("id", metavar="ID", help="its id, ours or its engine's")
+    status = commands.add_parser("status", help="show a control plane and its workers at a glance")
+    for command in (get, diff, apply, queries, cancel, status):
+        _operator_options(command)
+        if command is not cancel:
+            command.add_argument("--json", action="store_true", help="JSON, for programs")
+
+
+def _operator_options(command: argparse.ArgumentParser) -> None:
+    where = command.add_argument_group("the operator port")
+    where.add_argument("--url", metavar="URL", help="where it is; else QUERYFLUX_ADMIN_URL")
+    where.add_argument("--user", metavar="NAME", help="who asks; else QUERYFLUX_ADMIN_USER")
+    where.add_argument(
+        "--credentials",
+        type=Path,
+        metavar="FILE",
+        help="YAML with url, username, password, caFile (default: ~/.config/queryflux/admin.yaml); "
+        "QUERYFLUX_ADMIN_PASSWORD wins over its password",
+    )
+
+
+QUERY_FILTERS = {
+    "status": "how they ended: Success, Failed, Cancelled, Denied",
+    "group": "name of their group",
+    "engine": "their engine, such as Trino",
+    "search": "a piece of their SQL",
+    "worker": "name of the worker that ran them",
+}
+
+
+MIGRATE_MODES = {
+    "dry-run": "say what would be applied",
+    "status": "list migrations; exit status 1 when some are pending",
+    "new-epoch": "after a restore: tell workers that what the database counted before says nothing any more",
+}
 
 
 def _folder_options(command: argparse.ArgumentParser) -> None:
@@ -89,8 +179,14 @@ def _serve(options: argparse.Namespace) -> int:
     from queryflux.app.serve import serve_file, serve_folder
 
     if options.config is not None:
-        return serve_file(options.config, os.environ)
-    return serve_folder(options.data, options.host, _ports(options))
+        return serve_file(options.config, os.environ, options.workers)
+    return serve_folder(options.data, options.host, _ports(options), options.workers)
+
+
+def _worker_seat(options: argparse.Namespace) -> int:
+    from queryflux.app.child import serve_seat
+
+    return serve_seat(options.descriptor)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -105,6 +201,12 @@ def _validate(options: argparse.Namespace) -> int:
     report, good = validate_file(options.config, os.environ, as_json=options.json)
     print(report)
     return 0 if good else 1
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    from queryflux.app.migrate import migrate_file
+
+    return 0 if migrate_file(options.config, os.environ, options.mode) else 1
 
 
 def _schema(options: argparse.Namespace) -> int:
@@ -136,6 +238,57 @@ def _hash_password(options: argparse.Namespace) -> int:
     return 0
 
 
+def _remote(options: argparse.Namespace) -> "Remote":
+    from queryflux.app.remote import open_remote
+
+    return open_remote(os.environ, options.url, options.user, options.credentials)
+
+
+def _config(options: argparse.Namespace) -> int:
+    from queryflux.app.admin_commands import config_get, config_put
+
+    if options.action == "get":
+        print(config_get(_remote(options), options.part, as_json=options.json))
+        return 0
+    dry_run = options.action == "diff" or options.dry_run
+    print(
+        config_put(
+            _remote(options), options.file, os.environ, at=options.at, dry_run=dry_run, as_json=options.json
+        )
+    )
+    return 0
+
+
+def _queries(options: argparse.Namespace) -> int:
+    from queryflux.app.admin_commands import queries, running
+
+    wanted = {name: value for name in QUERY_FILTERS if (value := getattr(options, name)) is not None}
+    if options.running:
+        if wanted:
+            print("queryflux: --running takes no filters", file=sys.stderr)
+            return USAGE_ERROR
+        print(running(_remote(options), as_json=options.json))
+        return 0
+    if "group" in wanted:
+        wanted["cluster_group"] = wanted.pop("group")
+    print(queries(_remote(options), {**wanted, "limit": str(options.limit)}, as_json=options.json))
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from queryflux.app.fleet_status import status
+
+    print(status(_remote(options), as_json=options.json))
+    return 0
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    from queryflux.app.admin_commands import cancel
+
+    print(cancel(_remote(options), options.id))
+    return 0
+
+
 def _typed_password() -> str | None:
     """A password typed twice; None when the two differ. Raises EOFError."""
     password = getpass.getpass("Password: ")
@@ -144,10 +297,16 @@ def _typed_password() -> str | None:
 
 COMMANDS = {
     "serve": _serve,
+    "worker-seat": _worker_seat,
     "demo": _demo,
     "validate": _validate,
+    "migrate": _migrate,
     "config-schema": _schema,
     "hash-password": _hash_password,
+    "config": _config,
+    "queries": _queries,
+    "cancel": _cancel,
+    "status": _status,
 }
 
 

@@ -1,5 +1,6 @@
 """The documents agree with the code: links lead somewhere, commands exist, metrics and rooms are listed."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"\bqueryflux ([a-z][a-z-]+)((?: +--?[a-z-]+)*)")
+CAPS = ("cap10", "cap100")
 TARGET = re.compile(r"\bmake ([a-z]+)\b")
 
 
@@ -63,6 +65,34 @@ def test_every_metric_is_documented() -> None:
     page = text_of(ROOT / "docs" / "operations.md")
     for metric in CATALOGUE:
         assert f"`{metric.name}`" in page, f"docs/operations.md does not list {metric.name}"
+
+
+def test_every_documented_metric_is_one() -> None:
+    rows = re.findall(r"^\| (`queryflux_[^|]*) \|", text_of(ROOT / "docs" / "operations.md"), re.M)
+    named = {name for row in rows for name in re.findall(r"`(queryflux_\w+)`", row)}
+    assert named == {metric.name for metric in CATALOGUE}
+
+
+def test_what_an_admission_costs_is_what_was_measured() -> None:
+    run = json.loads(text_of(ROOT / "bench" / "results" / "P7.json"))
+    figures, ratio = run["figures"], run["ratio"]
+    cells = {
+        "groups": [
+            f"{figures[f'groups_{cap}_per_s']:,.0f} a second, "
+            f"wait p99 {figures[f'groups_{cap}_wait_p99_ms']:.1f} ms"
+            for cap in CAPS
+        ],
+        "one call for each": [f"{figures[f'one_call_{cap}_per_s']:,.0f}" for cap in CAPS],
+        "BEGIN, lock, count and insert, COMMIT": [
+            f"{figures[f'four_round_trips_{cap}_per_s']:,.0f}" for cap in CAPS
+        ],
+        "groups, beside one call for each": [f"{ratio[f'groups/one_call_{cap}']:.1f} times" for cap in CAPS],
+    }
+    page = text_of(ROOT / "docs" / "capacity.md")
+    for name, values in cells.items():
+        assert f"| {name} | {' | '.join(values)} |\n" in page, f"{name}: another run's figures"
+    lone = f"{figures['lone_p50_ms']:.2f} ms (median; p99 {figures['lone_p99_ms']:.2f} ms)"
+    assert f"A lone admission takes {lone}." in page
 
 
 def test_the_map_names_every_room() -> None:

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "queryflux"
 
 BASE = {"model", "runtime"}
 LAYER_1 = {"sql", "config", "wire", "results", "history", "telemetry"}
-LAYER_2 = {"routing", "auth", "admission", "metadata"}
+LAYER_2 = {"routing", "auth", "admission", "metadata", "scripts"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
@@ -20,13 +20,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"model"},
     "history": BASE,
     "telemetry": BASE,
-    "routing": {*BASE, "config", "sql"},
+    "fleet": {"model", "config", "history.stored"},
+    "scripts": {*BASE, "config", "sql"},
+    "routing": {*BASE, "config", "sql", "scripts"},
     "auth": {*BASE, "config", "results", "sql"},
     "admission": {*BASE, "config", "results", "sql"},
     "metadata": {*BASE, "results", "sql", "engines.port"},
     "engines": {*BASE, "config", "results"},
+    "persistence": {*BASE, "config", "fleet", "admission.port", "admission.claims", "history"},
     "pipeline": {*BASE, *LAYER_1, *LAYER_2, "engines.port"},
-    "frontends": {*BASE, "config", "wire", "auth", "results", "pipeline.face"},
+    "worker": {*BASE, "config", "fleet", "admission", "history", "wire"},
+    "controlplane": {*BASE, "config", "fleet", "admission", "history", "auth", "routing"},
+    "frontends": {*BASE, "config", "wire", "auth", "results", "pipeline.face", "pipeline.claims"},
 }
 ANYTHING = {"app", "cli"}
 
@@ -34,6 +39,7 @@ FENCES: dict[str, set[str]] = {
     "sqlglot": {"sql"},
     "pyarrow": {"results", "wire", "engines", "frontends.flight_sql", "cache", "metadata", "pipeline"},
     "asyncpg": {"persistence"},
+    "sqlite3": {"persistence", "metadata"},
     "duckdb": {"engines.duckdb"},
     "adbc_driver_manager": {"engines"},
     "adbc_driver_postgresql": {"engines"},

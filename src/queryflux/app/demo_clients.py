@@ -1,70 +1,100 @@
 """The four client libraries that the demo asks its questions with. Each is somebody else's, and
 unmodified."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from queryflux.app.folder import in_url
+
 Rows = list[tuple[Any, ...]]
+Ask = Callable[[str], Rows]
+"""SQL in, rows out, on a connection that is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client library, the door it uses, and how it asks: host, port and SQL in, rows out."""
+    """A client library, the door it uses, and how it connects: to a host and port."""
 
     name: str
     door: str
-    ask: Callable[[str, int, str], Rows]
+    connect: Callable[[str, int], AbstractContextManager[Ask]]
+
+    def ask_each(self, host: str, ports: Sequence[int], sql: str) -> list[Rows]:
+        """Ask over one connection to each port, all of which stay open until the last has answered: workers
+        that share a port take connections by who has the fewest."""
+        answers = []
+        with ExitStack() as opened:
+            for port in ports:
+                ask = opened.enter_context(self.connect(host, port))
+                answers.append(ask(sql))
+        return answers
 
 
-def ask_psycopg(host: str, port: int, sql: str) -> Rows:
+@contextmanager
+def connect_psycopg(host: str, port: int) -> Iterator[Ask]:
     """PostgreSQL wire."""
     import psycopg
 
     with psycopg.connect(host=host, port=port, user="demo", dbname="files", autocommit=True) as connection:
-        return list(connection.execute(sql.encode()).fetchall())
+        yield lambda sql: list(connection.execute(sql.encode()).fetchall())
 
 
-def ask_pymysql(host: str, port: int, sql: str) -> Rows:
+@contextmanager
+def connect_pymysql(host: str, port: int) -> Iterator[Ask]:
     """MySQL wire."""
     import pymysql
 
-    connection = pymysql.connect(host=host, port=port, user="demo", database="main")
-    try:
-        with connection.cursor() as cursor:
+    with (
+        pymysql.connect(host=host, port=port, user="demo", database="main") as connection,
+        connection.cursor() as cursor,
+    ):
+
+        def ask(sql: str) -> Rows:
             cursor.execute(sql)
             return [tuple(row) for row in cursor.fetchall()]
-    finally:
-        connection.close()
+
+        yield ask
 
 
-def ask_trino(host: str, port: int, sql: str) -> Rows:
+@contextmanager
+def connect_trino(host: str, port: int) -> Iterator[Ask]:
     """Trino HTTP."""
     import trino
 
     connection: Any = trino.dbapi.Connection(
-        host=host, port=port, user="demo", catalog="files", schema="main"
+        host=in_url(host), port=port, user="demo", catalog="files", schema="main"
     )
-    try:
+
+    def ask(sql: str) -> Rows:
         cursor = connection.cursor()
         cursor.execute(sql)
         return [tuple(row) for row in cursor.fetchall()]
+
+    try:
+        yield ask
     finally:
         connection.close()
 
 
-def ask_adbc(host: str, port: int, sql: str) -> Rows:
+@contextmanager
+def connect_adbc(host: str, port: int) -> Iterator[Ask]:
     """Arrow Flight SQL."""
     from adbc_driver_flightsql import dbapi
 
-    with dbapi.connect(f"grpc://{host}:{port}") as connection, connection.cursor() as cursor:
-        cursor.execute(sql)
-        return [tuple(row) for row in cursor.fetchall()]
+    with dbapi.connect(f"grpc://{in_url(host)}:{port}") as connection, connection.cursor() as cursor:
+
+        def ask(sql: str) -> Rows:
+            cursor.execute(sql)
+            return [tuple(row) for row in cursor.fetchall()]
+
+        yield ask
 
 
 CLIENTS = (
-    Client("psycopg", "postgresWire", ask_psycopg),
-    Client("PyMySQL", "mysqlWire", ask_pymysql),
-    Client("trino", "trinoHttp", ask_trino),
-    Client("ADBC Flight SQL", "flightSql", ask_adbc),
+    Client("psycopg", "postgresWire", connect_psycopg),
+    Client("PyMySQL", "mysqlWire", connect_pymysql),
+    Client("trino", "trinoHttp", connect_trino),
+    Client("ADBC Flight SQL", "flightSql", connect_adbc),
 )

@@ -2,17 +2,21 @@
 
 import os
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from queryflux.auth.port import Authenticator
 from queryflux.config.listeners import ListenerConfig
 from queryflux.frontends.listener import server_context
 from queryflux.model.errors import ConfigError
+from queryflux.pipeline.claims import Claims
 from queryflux.pipeline.face import Pipeline
 from queryflux.runtime.clock import Clock
 from queryflux.runtime.metrics import Metrics
+from queryflux.runtime.siblings import Siblings
+from queryflux.runtime.turns import Shared
 
 
 class Door(Protocol):
@@ -32,6 +36,14 @@ class Door(Protocol):
         """Part with the clients that are left."""
 
 
+@runtime_checkable
+class SharingDoor(Protocol):
+    """A door whose statements other processes may be asked about."""
+
+    async def cancel_elsewhere(self, query_id: str) -> bool:
+        """End a statement of another process, by our id or its engine's. False: nobody knows it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Behind:
     """What stands behind every door."""
@@ -42,6 +54,12 @@ class Behind:
     clock: Clock
     process_tag: str
     external_address: str | None = None
+    claims: Claims | None = None
+    """On queries that other processes may be asked about."""
+    siblings: Siblings | None = None
+    """Processes that clients reach by the same ports."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    """Sockets that were bound already, by door, and that siblings accept on too."""
 
 
 def trino_http(config: ListenerConfig, behind: Behind) -> Door:
@@ -56,6 +74,9 @@ def trino_http(config: ListenerConfig, behind: Behind) -> Door:
         behind.process_tag,
         _context(config, ["http/1.1"]),
         behind.external_address,
+        behind.claims,
+        shared=behind.shared.get("trinoHttp"),
+        siblings=behind.siblings,
     )
 
 
@@ -69,6 +90,8 @@ def postgres_wire(config: ListenerConfig, behind: Behind) -> Door:
         behind.metrics,
         behind.process_tag,
         _context(config, ["postgresql"]),
+        shared=behind.shared.get("postgresWire"),
+        siblings=behind.siblings,
     )
 
 
@@ -83,6 +106,8 @@ def mysql_wire(config: ListenerConfig, behind: Behind) -> Door:
         behind.process_tag,
         _context(config, None),
         clock=behind.clock,
+        shared=behind.shared.get("mysqlWire"),
+        siblings=behind.siblings,
     )
 
 
@@ -96,8 +121,24 @@ def flight_sql(config: ListenerConfig, behind: Behind) -> Door:
             hint="pip install 'queryflux[flight]'",
         ) from error
     return FlightSqlDoor(
-        config, behind.pipeline, behind.auth, behind.metrics, behind.clock, behind.process_tag
+        config,
+        behind.pipeline,
+        behind.auth,
+        behind.metrics,
+        behind.clock,
+        behind.process_tag,
+        siblings=behind.siblings,
+        announced_host=_announced(config, behind) if behind.siblings is not None else None,
     )
+
+
+def _announced(config: ListenerConfig, behind: Behind) -> str | None:
+    """The host by which clients reach this very process, where that is known for sure: a certificate need not
+    be for the address that the door listens on."""
+    if behind.external_address is not None:
+        return urlsplit(behind.external_address).hostname
+    everywhere = config.host in ("", "0.0.0.0", "::")
+    return None if everywhere or config.tls is not None else config.host
 
 
 DOORS: dict[str, Callable[[ListenerConfig, Behind], Door]] = {

@@ -50,7 +50,7 @@ def folder_config(
 
 def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
     """The commands of five clients, and where operators look. ``ports`` are those that were opened."""
-    http = f"http://{_in_url(host)}"
+    http = f"http://{in_url(host)}"
     return "\n".join(
         [
             "",
@@ -59,29 +59,37 @@ def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
             f"  Python  psycopg.connect('host={host} port={ports['postgresWire']} user=demo dbname=files')",
             f"  mysql   mysql -h {host} -P {ports['mysqlWire']} -u demo main",
             f"  Trino   trino --server {http}:{ports['trinoHttp']} --catalog files --schema main",
-            f"  ADBC    adbc_driver_flightsql.dbapi.connect('grpc://{_in_url(host)}:{ports['flightSql']}')",
+            f"  ADBC    adbc_driver_flightsql.dbapi.connect('grpc://{in_url(host)}:{ports['flightSql']}')",
             f"Health and metrics: {http}:{ports['adminApi']}/readyz and /metrics",
             "",
         ]
     )
 
 
-def _in_url(host: str) -> str:
+def in_url(host: str) -> str:
+    """A host as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
-def free_ports(host: str, wanted: dict[str, int | None]) -> tuple[dict[str, int], list[str]]:
+def free_ports(
+    host: str, wanted: Mapping[str, int | None], workers: int = 1
+) -> tuple[dict[str, int], list[str]]:
     """A port for each listener: the one that was asked for, else the usual one, else, where that is taken, a
-    free one; and a line for each that was replaced."""
+    free one; and a line for each that was replaced. Flight SQL's is the first of as many as there are
+    ``workers``, which cannot share one."""
     ports: dict[str, int] = {}
     notes: list[str] = []
     for name, usual in DEFAULT_PORTS.items():
-        asked = wanted.get(name)
+        asked, count = wanted.get(name), workers if name == "flightSql" else 1
         ports[name] = usual if asked is None else asked
-        if asked is None and not _is_free(host, usual):
-            ports[name] = _any_free(host)
+        if asked is None and not _are_free(host, usual, count):
+            ports[name] = any_free(host, count)
             notes.append(f"port {usual} ({name}) is taken; using {ports[name]} instead")
     return ports, notes
+
+
+def _are_free(host: str, first: int, count: int) -> bool:
+    return all(port < 2**16 and _is_free(host, port) for port in range(first, first + count))
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -94,10 +102,14 @@ def _is_free(host: str, port: int) -> bool:
     return True
 
 
-def _any_free(host: str) -> int:
-    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def any_free(host: str, count: int = 1) -> int:
+    """The first of so many free ports in a row."""
+    while True:
+        with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+            first = int(probe.getsockname()[1])
+        if _are_free(host, first, count):
+            return first
 
 
 def _family(host: str) -> socket.AddressFamily:

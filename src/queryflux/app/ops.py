@@ -1,50 +1,23 @@
-"""The operator port: /health, /readyz and /metrics (docs/operations.md)."""
+"""The listener of the operator port (docs/operations.md); what it serves is controlplane/operator_port.py."""
 
 import asyncio
 import contextlib
-import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from queryflux.app.bounded_http import BoundedHttp
 from queryflux.config.listeners import Address
 from queryflux.frontends.listener import server_context
-from queryflux.model.errors import ConfigError, QueryFluxError
+from queryflux.model.errors import ConfigError
 
-log = logging.getLogger(__name__)
-
-Render = Callable[[], tuple[bytes, str]]
-
-
-def ops_app(check_ready: Callable[[], None], metrics: Render) -> Starlette:
-    """The application. ``check_ready`` raises a QueryFluxError that says why not; ``metrics`` gives the
-    exposition document and its content type."""
-
-    async def health(request: Request) -> Response:
-        return PlainTextResponse("ok")
-
-    async def ready(request: Request) -> Response:
-        try:
-            check_ready()
-        except QueryFluxError as error:
-            return JSONResponse({"ready": False, "code": error.code, "reason": error.message}, 503)
-        return JSONResponse({"ready": True})
-
-    async def exposition(request: Request) -> Response:
-        body, content_type = metrics()
-        return Response(body, media_type=content_type)
-
-    return Starlette(
-        routes=[Route("/health", health), Route("/readyz", ready), Route("/metrics", exposition)]
-    )
+KEEP_ALIVE_SECS = 75
+"""Longer than workers keep a connection that they do not use, so that it is them who close it."""
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn without signal handlers, which says when it accepts."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -63,10 +36,12 @@ class _Server(uvicorn.Server):
 class OpsListener:
     """Serves an application on the operator port, on our loop and without signal handlers of its own."""
 
-    def __init__(self, config: Address, app: Starlette) -> None:
+    def __init__(self, config: Address, app: ASGIApp, key: str = "adminApi") -> None:
+        """``key`` is where ``config`` stands under ``queryflux``."""
         self._config = config
         self._app = app
-        self._server: _Server | None = None
+        self._key = key
+        self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.port = 0
 
@@ -77,12 +52,16 @@ class OpsListener:
         listening = self._bind()
         self.port = listening.getsockname()[1]
         tls = self._config.tls
-        self._server = _Server(
+        self._server = Server(
             uvicorn.Config(
                 self._app,
                 log_config=None,
                 access_log=False,
-                lifespan="off",
+                lifespan="on",
+                http=BoundedHttp,
+                timeout_keep_alive=KEEP_ALIVE_SECS,
+                proxy_headers=False,  # who calls is who connects; login.py looks at the headers itself
+                server_header=False,
                 timeout_graceful_shutdown=1,
                 ssl_certfile=tls.cert_file if tls else None,
                 ssl_keyfile=tls.key_file if tls else None,
@@ -106,7 +85,7 @@ class OpsListener:
             listening.close()
             raise ConfigError(
                 f"the operator port cannot bind {host}:{port}: {error.strerror}",
-                hint="stop what holds the port, or set queryflux.adminApi.port",
+                hint=f"stop what holds the port, or set queryflux.{self._key}.port",
             ) from error
         listening.setblocking(False)
         return listening

@@ -4,20 +4,23 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from queryflux.app.folder import folder_config, free_ports, how_to_connect
-from queryflux.app.standalone import Standalone
+from queryflux.app.process import QueryProcess
 from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_file
 from queryflux.config.problems import render_problems
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot, snapshot_of
+from queryflux.model.errors import QueryFluxError
 from queryflux.routing.regex import check_regex
 from queryflux.telemetry.logs import setup
 from queryflux.telemetry.writer import STDERR
@@ -25,25 +28,29 @@ from queryflux.telemetry.writer import STDERR
 log = logging.getLogger(__name__)
 
 
-def serve_file(path: Path, environ: Mapping[str, str]) -> int:
-    """Serve from a YAML file until a signal ends it. Raises ConfigError with every problem of the file."""
+def serve_file(path: Path, environ: Mapping[str, str], workers: int | None = None) -> int:
+    """Serve from a YAML file until a signal ends it; ``workers`` as for ``serve``. Raises ConfigError with
+    every problem of the file."""
     loaded = load_file(path, environ, check_regex, check_password)
     setup(loaded.config.queryflux.logging.format, loaded.config.queryflux.logging.level)
     quieten_libraries()
     for warning in loaded.warnings:
         log.warning("%s", render_problems([warning]))
-    return serve(loaded.config, loaded.snapshot)
+    return serve(loaded.config, loaded.snapshot, workers=workers)
 
 
-def serve_folder(directory: Path, host: str, wanted: Mapping[str, int | None]) -> int:
-    """Serve a folder of data files until a signal ends it."""
+def serve_folder(
+    directory: Path, host: str, wanted: Mapping[str, int | None], workers: int | None = None
+) -> int:
+    """Serve a folder of data files until a signal ends it; ``workers`` as for ``serve``."""
     setup("console", "info")
     quieten_libraries()
-    ports, notes = free_ports(host, dict(wanted))
+    ports, notes = free_ports(host, wanted, workers or 1)
     config = folder_config(directory, host, ports)
     for note in notes:
         log.warning("%s", note)
-    return serve(config, snapshot_of(config), lambda open_ports: how_to_connect(host, open_ports))
+    greeting = partial(how_to_connect, host)
+    return serve(config, snapshot_of(config), greeting, workers)
 
 
 def quieten_libraries() -> None:
@@ -53,15 +60,19 @@ def quieten_libraries() -> None:
 
 
 def serve(
-    config: RootConfig, snapshot: Snapshot, greeting: Callable[[Mapping[str, int]], str] | None = None
+    config: RootConfig,
+    snapshot: Snapshot,
+    greeting: Callable[[Mapping[str, int]], str] | None = None,
+    workers: int | None = None,
 ) -> int:
-    """Serve until a signal ends it. ``greeting``, of the ports that were opened, goes to standard output."""
-    uvloop.run(_serve(config, snapshot, greeting))
-    _leave_threads_behind()
+    """Serve until a signal ends it. ``greeting``, of the ports that were opened, goes to standard output.
+    ``workers``: so many processes take the queries; None: this one."""
+    uvloop.run(_serve(config, snapshot, greeting, workers))
+    leave_threads_behind()
     return 0
 
 
-def _leave_threads_behind() -> None:
+def leave_threads_behind() -> None:
     """End the process here if a thread is stuck in a library, for which the interpreter would wait: gRPC
     takes two minutes to give up a client that has connected and says nothing."""
     STDERR.close()
@@ -81,24 +92,61 @@ def _leave_threads_behind() -> None:
 
 
 async def _serve(
-    config: RootConfig, snapshot: Snapshot, greeting: Callable[[Mapping[str, int]], str] | None
+    config: RootConfig,
+    snapshot: Snapshot,
+    greeting: Callable[[Mapping[str, int]], str] | None,
+    workers: int | None,
 ) -> None:
-    standalone = Standalone(config, snapshot)
-    await standalone.start()
-    spare_the_collector()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):  # until run() takes them: start() takes back what it made
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        process = await _start(config, snapshot, greeting, workers)
+    except asyncio.CancelledError:
+        log.info("ended by a signal while it was starting")
+        return
+    await process.run()
 
+
+async def _start(
+    config: RootConfig,
+    snapshot: Snapshot,
+    greeting: Callable[[Mapping[str, int]], str] | None,
+    workers: int | None,
+) -> QueryProcess:
     def say_ready() -> None:
+        spare_the_collector()
+        try:
+            process.check_ready()
+        except QueryFluxError as error:
+            log.warning("started, and takes no queries: %s", error.message)
+            return
         log.info("ready")
         if greeting is not None:
-            print(greeting(ports_of(standalone)), flush=True)
+            print(greeting(process.ports()), flush=True)
 
-    asyncio.get_running_loop().call_soon(say_ready)  # when run() waits, and a signal ends it in good order
-    await standalone.run()
+    process: QueryProcess
+    if workers is not None:
+        from queryflux.app.parent import Parent
 
+        process = Parent(config, snapshot, workers)
+        await process.start()
+        asyncio.get_running_loop().call_soon(say_ready)
+    elif config.queryflux.role == "worker":
+        from queryflux.app.worker import Worker
 
-def ports_of(standalone: Standalone) -> dict[str, int]:
-    """The port of each open door and of the operator port, by their keys."""
-    return {name: door.port for name, door in standalone.doors.items()} | {"adminApi": standalone.ops.port}
+        process = worker = Worker(config, snapshot)
+        worker.when_configured = say_ready
+        await worker.start()
+    else:
+        from queryflux.app.standalone import Standalone
+
+        process = Standalone(config, snapshot)
+        await process.start()
+        # When run() waits, and a signal ends it in good order.
+        asyncio.get_running_loop().call_soon(say_ready)
+    return process
 
 
 def spare_the_collector() -> None:

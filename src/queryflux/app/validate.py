@@ -8,6 +8,7 @@ from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_file
 from queryflux.config.problems import ConfigProblems, Problem, problems_json, render_problems
 from queryflux.routing.regex import check_regex
+from queryflux.scripts.check import ScriptCheck
 
 
 def validate_file(path: Path, environ: Mapping[str, str], *, as_json: bool) -> tuple[str, bool]:
@@ -15,7 +16,7 @@ def validate_file(path: Path, environ: Mapping[str, str], *, as_json: bool) -> t
     be read at all."""
     problems: Sequence[Problem] = ()
     try:
-        warnings = load_file(path, environ, check_regex, check_password).warnings
+        warnings = load_file(path, environ, check_regex, check_password, ScriptCheck()).warnings
     except ConfigProblems as found:
         problems, warnings = found.problems, found.warnings
     valid = not problems

@@ -2,6 +2,10 @@
 
 import io
 import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,15 @@ clusterGroups:
 routingFallback: g
 """
 BAD = GOOD.replace("engine: duckDb", "engine: duckDB").replace("members: [d]", "member: [d]")
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Who serves sets one, and later tests have their own."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture
@@ -166,6 +179,21 @@ def test_ctrl_d_instead_of_a_password(
     _at_a_terminal(monkeypatch, *typed)
     assert main(["hash-password"]) == 2
     assert "no password was given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["config-schema"], ["validate", "-c", "FILE"]], ids=["much", "little"])
+def test_output_that_cannot_be_written_is_a_plain_error(good: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "queryflux.cli", *(str(good) if it == "FILE" else it for it in arguments)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "queryflux: the output cannot be written: No space left on device\n"
 
 
 def test_help_shows_the_usual_ports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,17 @@ def test_a_taken_port_is_replaced_and_said_so(monkeypatch: pytest.MonkeyPatch) -
     assert any(str(number) in note and "postgresWire" in note for note in notes)
 
 
+def test_workers_that_cannot_share_a_port_get_free_ones_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        number = taken.getsockname()[1]
+        monkeypatch.setitem(DEFAULT_PORTS, "flightSql", number - 1)
+        ports, notes = free_ports("127.0.0.1", {}, 2)
+        first = ports["flightSql"]
+        assert number not in (first, first + 1)
+        assert any("flightSql" in note for note in notes)
+
+
 def test_a_port_that_was_asked_for_is_kept() -> None:
     ports, _ = free_ports("127.0.0.1", {"trinoHttp": 12345})
     assert ports["trinoHttp"] == 12345

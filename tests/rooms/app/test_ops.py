@@ -1,17 +1,23 @@
 """The operator port: alive, ready or why not, metrics; and faults of its own configuration."""
 
+import asyncio
+import contextlib
 import json
 import ssl
 import urllib.error
 import urllib.request
-from asyncio import to_thread
+from asyncio import open_connection, to_thread
 from pathlib import Path
 
 import pytest
 
-from queryflux.app.ops import OpsListener, ops_app
+from queryflux.app import bounded_http
+from queryflux.app.ops import OpsListener
 from queryflux.config.listeners import Address, ListenerTls
-from queryflux.model.errors import ConfigError, ShuttingDown
+from queryflux.controlplane.app import operator_app
+from queryflux.controlplane.login import Caller
+from queryflux.controlplane.public_api import public_endpoints
+from queryflux.model.errors import AuthenticationFailed, ConfigError, ShuttingDown
 from tests.kit.pki import Authority
 
 
@@ -22,6 +28,10 @@ def get(url: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+async def nobody(caller: Caller, credentials: tuple[str, str] | None) -> None:
+    raise AuthenticationFailed("nobody may")
 
 
 class Readiness:
@@ -35,7 +45,7 @@ class Readiness:
 
 
 def listener(readiness: Readiness, tls: ListenerTls | None = None, port: int = 0) -> OpsListener:
-    app = ops_app(readiness.check, lambda: (b"queryflux_up 1\n", "text/plain"))
+    app = operator_app(public_endpoints(readiness.check, lambda: (b"queryflux_up 1\n", "text/plain")), nobody)
     return OpsListener(Address(host="127.0.0.1", port=port, tls=tls), app)
 
 
@@ -60,6 +70,19 @@ async def test_health_readiness_and_metrics() -> None:
     await ops.close()
 
 
+async def test_what_has_to_be_prepared_is_prepared_before_anybody_is_answered() -> None:
+    prepared = []
+
+    async def prepare() -> None:
+        prepared.append(True)
+
+    app = operator_app(public_endpoints(lambda: None, lambda: (b"", "text/plain")), nobody, prepare=prepare)
+    ops = OpsListener(Address(host="127.0.0.1", port=0), app)
+    await ops.start()
+    assert prepared == [True]
+    await ops.close()
+
+
 async def test_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     made = authority.server()
@@ -80,3 +103,86 @@ async def test_a_taken_port_and_a_bad_certificate_are_configuration_errors(tmp_p
     nonsense.write_text("no certificate")
     with pytest.raises(ConfigError, match="nonsense"):
         await listener(Readiness(), ListenerTls(cert_file=str(nonsense), key_file=str(nonsense))).start()
+
+
+CHUNKED = b"GET /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+PART = b"y" * 1000
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ", PART),
+        (b"GET /health HTTP/1.1\r\nHost: x", b"\r\nX-One: " + PART),
+        (b"GET /", PART),
+        (CHUNKED + b"1;", PART),
+        (CHUNKED + b"0\r\nX-Long: ", PART),
+    ],
+    ids=["a header", "headers", "a path", "a chunk's extension", "a trailer"],
+)
+async def test_what_has_no_end_is_refused(begin: bytes, part: bytes) -> None:
+    ops = listener(Readiness())
+    await ops.start()
+    reader, writer = await open_connection("127.0.0.1", ops.port)
+    writer.write(begin)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(1000):
+            writer.write(part)
+            await writer.drain()
+    with contextlib.suppress(ConnectionError):
+        assert b"HTTP/1.1 431 " in await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    await ops.close()
+    assert reader.at_eof() or reader.exception() is not None
+
+
+async def test_a_long_body_is_no_endless_head_and_a_connection_serves_again() -> None:
+    ops = listener(Readiness())
+    await ops.start()
+    reader, writer = await open_connection("127.0.0.1", ops.port)
+    for _ in range(2):
+        writer.write(CHUNKED + b"3e8\r\n" + b"\r\n3e8\r\n".join([PART] * 300) + b"\r\n0\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(2) == b"ok"
+    writer.close()
+    await ops.close()
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "begin"), [(b"", b""), (b"", b"GET /hea"), (GET, b"\r\n"), (GET, b"GET /health HTTP/1.1\r\n")]
+)
+async def test_who_does_not_come_to_the_point_is_hung_up_on(
+    before: bytes, begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops = listener(Readiness())
+    await ops.start()
+    if not before:
+        monkeypatch.setattr(bounded_http, "HEAD_SECONDS", 0.1)
+    reader, writer = await open_connection("127.0.0.1", ops.port)
+    if before:
+        writer.write(before)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        monkeypatch.setattr(bounded_http, "HEAD_SECONDS", 0.1)
+    writer.write(begin)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await ops.close()
+
+
+async def test_a_body_and_an_answer_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_http, "HEAD_SECONDS", 0.1)
+    ops = listener(Readiness())
+    await ops.start()
+    reader, writer = await open_connection("127.0.0.1", ops.port)
+    for _ in range(2):
+        writer.write(CHUNKED + b"3e8\r\n")
+        await asyncio.sleep(0.2)
+        writer.write(PART + b"\r\n0\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        await asyncio.sleep(0.2)
+    writer.close()
+    await ops.close()

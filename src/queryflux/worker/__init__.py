@@ -1,0 +1,1 @@
+"""A worker: its configuration, its leases and its history are the control plane's business."""
