@@ -477,6 +477,19 @@ class EngineSuite:
 
     # Metadata.
 
+    async def test_it_says_how_much_it_runs(
+        self, engine: Engine, client: Client, subject: EngineUnderTest
+    ) -> None:
+        self.needs(engine, Capability.CANCEL)
+        waiting = asyncio.create_task(self.read_all(client, subject.slow))
+        await self.running(engine, subject)
+        count = await engine.count_running()
+        assert count is not None
+        assert count >= await subject.running(engine) > 0
+        await client.connection.cancel()
+        with pytest.raises(QueryEnded):
+            await waiting
+
     async def test_probe(self, engine: Engine) -> None:
         await engine.probe()
 

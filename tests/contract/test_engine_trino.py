@@ -232,6 +232,22 @@ class TestTrino(EngineSuite):
             await client.connection.describe(client.request("SELECT nope FROM memory.suite.sample"))
         assert (caught.value.kind, caught.value.position) == (Kind.COLUMN_NOT_FOUND, 7)
 
+    async def test_describe_numbered_parameters(self, client: Client) -> None:
+        sql = (
+            "SELECT name AS x, '$9', \"id\" + $1 AS y FROM memory.suite.sample"
+            " WHERE id = $1 AND name LIKE $3 LIMIT $2 -- $8"
+        )
+        shape = await client.connection.describe(client.request(sql))
+        assert shape.parameter_types == ("integer", "bigint", "text")
+        assert shape.schema is not None
+        assert shape.schema.types == [pa.string(), pa.string(), pa.int32()]
+        sql = "SELECT CAST($1 AS DATE), CAST($2 AS DECIMAL(38, 10)), CAST($3 AS TIMESTAMP(6) WITH TIME ZONE)"
+        shape = await client.connection.describe(client.request(sql))
+        assert shape.parameter_types == ("date", "numeric(38,10)", "timestamp with time zone")
+        with pytest.raises(EngineError) as caught:
+            await client.connection.describe(client.request("SELECT $12, nope FROM memory.suite.sample"))
+        assert (caught.value.kind, caught.value.position) == (Kind.COLUMN_NOT_FOUND, 12)
+
     async def test_pages_are_relayed(self, engine: Engine, subject: EngineUnderTest) -> None:
         headers = (("x-trino-catalog", "tpch"), ("x-trino-schema", "tiny"), ("x-trino-source", "suite"))
         client = Client(engine, subject)

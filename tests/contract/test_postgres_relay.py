@@ -26,14 +26,14 @@ from queryflux.model.statement import Session
 from queryflux.results.answer import Done, Frames
 from queryflux.runtime.clock import SystemClock
 from queryflux.wire.postgres import client as wire
-from queryflux.wire.postgres.native import DescribeStatement, ExtendedQuery, SimpleQuery
+from queryflux.wire.postgres.native import BoundQuery, DescribeStatement, ExtendedQuery, SimpleQuery
 from tests.contract.engine_suite import Footprint, resident_bytes, until
 from tests.kit.link import Link
 from tests.kit.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
 
-Native = SimpleQuery | ExtendedQuery | DescribeStatement
+Native = SimpleQuery | ExtendedQuery | BoundQuery | DescribeStatement
 
 
 @dataclass

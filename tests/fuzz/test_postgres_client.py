@@ -77,6 +77,43 @@ def test_a_whole_answer_is_what_the_walker_sees(data: bytes) -> None:
     assert not set(kinds.lstrip(b"12")) & set(b"12")
 
 
+TEXT_MESSAGES = st.sampled_from(
+    [
+        _framed(ord("T"), b"\0\1C\0" + bytes(18)),
+        _framed(ord("D"), b"\0\1\0\0\0\x08SELECT 1"),
+        _framed(ord("D"), b"\0\2\0\0\0\1Z\0\0\0\5Ix   "),
+        _framed(ord("D"), b"\0\2\0\0\0\1C\0\0\0\x0dSELECT 123456"),
+        _framed(ord("C"), b"SELECT 1\0"),
+        _framed(ord("C"), b"BEGIN\0"),
+        _framed(ord("N"), b"SNOTICE\0MC\0\0"),
+        _framed(ord("S"), b"C\0\0"),
+        _framed(ord("A"), bytes(4) + b"C\0\0"),
+        _framed(ord("E"), b"SERROR\0\0"),
+        _framed(ord("Z"), b"I"),
+        _framed(ord("Z"), b"T"),
+    ]
+)
+
+
+@given(st.lists(TEXT_MESSAGES, max_size=8).map(b"".join), st.integers(0, 12))
+@MORE
+def test_rows_told_from_the_ends_alone_are_those_of_a_whole_answer(data: bytes, cut: int) -> None:
+    data = data[: len(data) - cut]
+    rows = wire.whole_text_rows(data)
+    walked = wire.whole_rows(data, 0)
+    if walked >= 0:
+        assert rows == (walked if data[0] in b"TC" else -1)
+    if rows < 0:
+        return
+    messages = wire.ServerMessages()
+    messages.feed(data)
+    kinds = b""
+    while kind := messages.next():
+        kinds += bytes([kind])
+    assert messages.empty
+    assert kinds.endswith(b"CZ")
+
+
 @given(st.binary(max_size=120))
 @MORE
 def test_decoders(body: bytes) -> None:

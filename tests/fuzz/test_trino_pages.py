@@ -11,7 +11,7 @@ from queryflux.engines.trino.batches import read_page
 from queryflux.engines.trino.client import Client
 from queryflux.engines.trino.columns import Columns
 from queryflux.engines.trino.pages import decode_page, next_uri_of
-from queryflux.engines.trino.statement import HeaderBlocks, TrinoStatement
+from queryflux.engines.trino.statement import TrinoStatement, Way
 from queryflux.engines.trino.target import target
 from queryflux.engines.trino.types import from_signature, from_text
 from queryflux.model.errors import EngineConnectionLost, EngineError, QueryFluxError
@@ -72,7 +72,7 @@ def test_any_document_is_a_page_or_an_error(document: object) -> None:
     uri = next_uri_of(body)
     config = ClusterConfig(engine="trino", endpoint="http://h:1")
     client = Client(target("t", config), SystemClock())
-    statement = TrinoStatement(client, SystemClock(), TaskGroup("t"), (), HeaderBlocks())
+    statement = TrinoStatement(Way(client, SystemClock(), TaskGroup("t")), ())
     try:
         page = read_page(statement, body, "SELECT 1", EngineStats())
     except QueryFluxError:

@@ -24,6 +24,7 @@ class Link:
         self.delay = 0.0
         self.cut_after: int | None = None
         self.garble_after: int | None = None
+        self._stranded = 0
 
     async def __aenter__(self) -> "Link":
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -60,8 +61,14 @@ class Link:
         """Let it flow again."""
         self._flow.set()
 
+    def strand(self) -> None:
+        """What is sent from now on over connections that stand is lost, both ways, and nobody is told; new
+        ones work."""
+        self._stranded = self.accepted
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        number = self.accepted
         if self.refuse:
             writer.transport.abort()
             return
@@ -73,25 +80,34 @@ class Link:
             up_reader, up_writer = await asyncio.open_connection(*self._target)
             self._writers |= {writer, up_writer}
             try:
-                await asyncio.gather(self._upstream(reader, up_writer), self._downstream(up_reader, writer))
+                await asyncio.gather(
+                    self._upstream(reader, up_writer, number), self._downstream(up_reader, writer, number)
+                )
             finally:
                 self._writers -= {writer, up_writer}
                 writer.transport.abort()
                 up_writer.transport.abort()
 
-    async def _upstream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _upstream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                if number <= self._stranded:
+                    continue
                 writer.write(data)
                 await writer.drain()
-        with contextlib.suppress(OSError):
-            writer.write_eof()
+        await self._end(writer, number)
 
-    async def _downstream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _downstream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
         seen = 0
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self._flow.wait()
+                if number <= self._stranded:
+                    continue
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 if self.garble_after is not None and seen + len(data) > self.garble_after:
@@ -105,5 +121,11 @@ class Link:
                 seen += len(data)
                 writer.write(data)
                 await writer.drain()
+        await self._end(writer, number)
+
+    async def _end(self, writer: asyncio.StreamWriter, number: int) -> None:
+        """One end says no more; the other hears of it, unless that is lost too."""
+        if number <= self._stranded:
+            await asyncio.Event().wait()
         with contextlib.suppress(OSError):
             writer.write_eof()

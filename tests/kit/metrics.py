@@ -1,5 +1,7 @@
 """Metrics that count nothing, for tests that look at something else."""
 
+from collections.abc import Callable
+
 from queryflux.runtime.metrics import Count, Gauge, Histogram
 
 
@@ -30,3 +32,9 @@ class NoMetrics:
 
     def histogram(self, name: str, **labels: str) -> Histogram:
         return self._nothing
+
+    def before_reading(self, catch_up: Callable[[], object]) -> None:
+        pass
+
+    def forget(self, name: str, **labels: str) -> None:
+        pass

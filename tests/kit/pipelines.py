@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from queryflux.admission.slots import Group, Member
+from queryflux.admission.slots import Admission, Group, Member
 from queryflux.auth.groups import may_use_group
 from queryflux.auth.tokens import Tokens
 from queryflux.auth.trust import TrustAuthenticator
 from queryflux.engines.port import Engine
 from queryflux.history.memory import MemoryHistory
 from queryflux.history.record import QueryRecord
+from queryflux.history.redaction import Redaction
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.ids import QueryIds
 from queryflux.model.protocol import ClientProtocol
@@ -27,14 +28,37 @@ from tests.kit.clock import ManualClock
 from tests.kit.scripted import ScriptedEngine
 
 
+class OpenHistory(MemoryHistory):
+    """Keeps everything that it is told, whatever the configuration says."""
+
+    def keep_to(self, redaction: Redaction) -> None:
+        pass
+
+    def told(self, record: QueryRecord) -> str | None:
+        return record.error_message
+
+
 class LineKeeper:
     """Keeps query log lines."""
 
-    def __init__(self) -> None:
-        self.lines: list[QueryLine] = []
+    enabled = True
 
-    def add(self, line: Callable[[], QueryLine]) -> None:
-        self.lines.append(line())
+    def __init__(self) -> None:
+        self._lines: list[QueryLine] = []
+        self._catch_up: Callable[[], object] | None = None
+
+    @property
+    def lines(self) -> list[QueryLine]:
+        """One for each query that has ended."""
+        if self._catch_up is not None:
+            self._catch_up()
+        return self._lines
+
+    def add(self, line: QueryLine) -> None:
+        self._lines.append(line)
+
+    def before_reading(self, catch_up: Callable[[], object]) -> None:
+        self._catch_up = catch_up
 
 
 @dataclass
@@ -91,18 +115,28 @@ def statement(text: str = "SELECT 1", dialect: str = "postgres") -> Statement:
     return Statement(text, dialect)
 
 
-def bench(*engines: Engine, strict: bool = False, member_limit: int | None = None, **group: Any) -> Bench:
-    """One group ``main`` over ``engines``; ``group`` sets fields of GroupPlan and of admission's Group."""
-    clock = ManualClock()
+def bench(
+    *engines: Engine,
+    strict: bool = False,
+    member_limit: int | None = None,
+    clock: ManualClock | None = None,
+    admission: Admission | None = None,
+    tag: str = "test2",
+    **group: Any,
+) -> Bench:
+    """One group ``main`` over ``engines``; ``group`` sets fields of GroupPlan and of admission's Group. Ids
+    end with ``tag``."""
+    clock = clock or ManualClock()
     metrics = PrometheusMetrics()
-    history = MemoryHistory(1000)
+    history = OpenHistory(1000)
     log = LineKeeper()
     pipeline = QueryPipeline(
         clock=clock,
         metrics=metrics,
-        recorder=Recorder(history, log, metrics),
-        ids=QueryIds("test2", clock.now),
+        recorder=Recorder(history, log, metrics, clock),
+        ids=QueryIds(tag, clock.now),
         max_statement_bytes=group.pop("max_statement_bytes", 1 << 20),
+        admission=admission,
     )
     plan_settings = {
         key: group.pop(key)

@@ -73,8 +73,10 @@ def _die_with_parent() -> None:
 class PostgresServer:
     """One server in a folder of its own."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, **settings: str) -> None:
+        """``settings`` go before those that make tests fast."""
         self.binaries = binaries
+        self._settings = settings
         self.host = "127.0.0.1"
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="qf-postgres-"))
@@ -119,7 +121,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it and return when it answers."""
-        settings = {**SETTINGS, "port": str(self.port), "unix_socket_directories": ""}
+        settings = {**SETTINGS, **self._settings, "port": str(self.port), "unix_socket_directories": ""}
         if self.tls:
             settings |= {"ssl": "on", "ssl_cert_file": str(self._cert), "ssl_key_file": str(self._key)}
         flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]

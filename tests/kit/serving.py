@@ -13,9 +13,12 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from queryflux.app.process import QueryProcess
 from queryflux.app.standalone import Standalone
 from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_bytes
+from queryflux.config.root import RootConfig
+from queryflux.config.snapshot import Snapshot
 from queryflux.history.record import QueryRecord
 from queryflux.routing.regex import check_regex
 
@@ -43,11 +46,17 @@ class Serving:
 
     def port(self, door: str) -> int:
         """The port of a door, by its configuration key; ``adminApi`` is the operator port."""
-        return self.standalone.ops.port if door == "adminApi" else self.standalone.doors[door].port
+        return self.standalone.ports()[door]
 
     @property
     def records(self) -> list[QueryRecord]:
-        """History, oldest first."""
+        """History, oldest first; read where it is written, as long as that loop runs."""
+        here = asyncio._get_running_loop()
+        if here is self._loop or not self._loop.is_running():
+            return list(self.standalone.history.newest())[::-1]
+        return self.call(self._read)
+
+    async def _read(self) -> list[QueryRecord]:
         return list(self.standalone.history.newest())[::-1]
 
     def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
@@ -86,6 +95,18 @@ async def _ask(what: Callable[[], bool]) -> bool:
 def serving(yaml: str, environ: Mapping[str, str] | None = None) -> Iterator[Serving]:
     """Serve a configuration; ``yaml`` is a whole file, or one without ``queryflux`` to get all doors."""
     text = yaml if "queryflux:" in yaml else DOORS + yaml
+    with in_thread(text, environ, Standalone) as (standalone, loop):
+        yield Serving(standalone, loop)
+
+
+P = TypeVar("P", bound=QueryProcess)
+
+
+@contextmanager
+def in_thread(
+    text: str, environ: Mapping[str, str] | None, make: Callable[[RootConfig, Snapshot], P]
+) -> Iterator[tuple[P, asyncio.AbstractEventLoop]]:
+    """A process as ``make`` makes it of a file, started, on a loop in a thread of its own."""
     loaded = load_bytes(text.encode(), environ or {}, check_regex, check_password)
     holder: dict[str, Any] = {}
     up = threading.Event()
@@ -94,12 +115,12 @@ def serving(yaml: str, environ: Mapping[str, str] | None = None) -> Iterator[Ser
         stop = asyncio.Event()
         holder["stop"] = stop
         holder["loop"] = asyncio.get_running_loop()
-        standalone = Standalone(loaded.config, loaded.snapshot)
-        await standalone.start()
-        holder["standalone"] = standalone
+        process = make(loaded.config, loaded.snapshot)
+        await process.start()
+        holder["process"] = process
         up.set()
         await stop.wait()
-        await standalone.close()
+        await process.close()
 
     def target() -> None:
         try:
@@ -116,7 +137,7 @@ def serving(yaml: str, environ: Mapping[str, str] | None = None) -> Iterator[Ser
         thread.join()
         raise holder["error"]
     try:
-        yield Serving(holder["standalone"], holder["loop"])
+        yield holder["process"], holder["loop"]
     finally:
         holder["loop"].call_soon_threadsafe(holder["stop"].set)
         thread.join(START_SECS)

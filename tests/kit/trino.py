@@ -123,6 +123,25 @@ def ready(port: int) -> bool:
         return False
 
 
+def serves(port: int) -> bool:
+    """Whether a query that reads a table goes well there: for some seconds after the start no node is
+    counted as present, and such queries fail."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/statement",
+        data=b"SELECT count(*) FROM tpch.tiny.nation",
+        headers={"X-Trino-User": "boot"},
+    )
+    try:
+        while True:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                page = json.load(answer)
+            if "nextUri" not in page:
+                return "error" not in page
+            request = urllib.request.Request(page["nextUri"])
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -202,7 +221,7 @@ def _boot(cache: Path, home: Path, java: Path) -> dict[str, Any]:
         )
     _booted.append(process)
     deadline = time.monotonic() + BOOT_SECONDS
-    while not ready(port):
+    while not (ready(port) and serves(port)):
         if process.poll() is not None or time.monotonic() > deadline:
             tail = (folder / "log.txt").read_text(errors="replace")[-2000:]
             stop(process.pid, folder)

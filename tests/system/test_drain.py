@@ -1,12 +1,7 @@
 """The end of a process: SIGTERM, what goes on, and a second signal."""
 
 import json
-import os
-import re
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -19,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kit.doors import DOORS, HOST, Door, Refusal, TrinoClient, every_door
+from tests.kit.process import Process
 from tests.kit.raw import RawConnection, mysql_command, mysql_login, postgres_message, postgres_startup
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed")
@@ -42,48 +38,13 @@ clusterGroups:
   main: {members: [duck]}
 routingFallback: main
 """
-_LISTENS = re.compile(r"(\w+|operator port) listens on [\d.]+:(\d+)")
 
 
-class Process:
-    """``queryflux serve -c FILE`` as a process of its own."""
+class Draining(Process):
+    """One that has so many seconds to drain."""
 
     def __init__(self, folder: Path, drain_secs: float) -> None:
-        path = folder / "queryflux.yaml"
-        path.write_text(YAML.replace("DRAIN", str(drain_secs)))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        self.lines: list[str] = []
-        self._ports: dict[str, int] = {}
-        self._reader = threading.Thread(target=self._read, name="log reader")
-        self._reader.start()
-        self.until(lambda: "operator port" in self._ports)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append(line)
-            if found := _LISTENS.search(line):
-                self._ports[found[1]] = int(found[2])
-
-    def port(self, door: str) -> int:
-        return self._ports[door]
-
-    def until(self, what: Any, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert self._process.poll() is None or what(), "".join(self.lines)
-            assert time.monotonic() < deadline, "".join(self.lines)
-            time.sleep(0.01)
-
-    def signal(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+        super().__init__(folder, YAML.replace("DRAIN", str(drain_secs)), {})
 
     def ready(self) -> tuple[int, dict[str, Any]]:
         """Status and document of /readyz."""
@@ -97,35 +58,17 @@ class Process:
 
     def running(self) -> int:
         """Running queries, as /metrics tells."""
-        url = f"http://{HOST}:{self.port('operator port')}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as response:
-            text = response.read().decode()
-        found = re.findall(r"^queryflux_running_queries\{.*\} (\S+)$", text, re.M)
-        return int(sum(float(value) for value in found))
-
-    def wait(self, seconds: float = 60) -> int:
-        """Its exit status."""
-        status = self._process.wait(seconds)
-        self._reader.join(10)
-        return status
+        return int(self.metrics().get("queryflux_running_queries", 0))
 
     def queries(self) -> list[dict[str, Any]]:
         """The log lines of queries."""
         lines = (json.loads(line) for line in self.lines if line.startswith("{"))
         return [line for line in lines if "reason" in line]
 
-    def end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait(10)
-        self._reader.join(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
 
 @pytest.fixture
-def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Process]:
-    made = Process(tmp_path, getattr(request, "param", 90))
+def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Draining]:
+    made = Draining(tmp_path, getattr(request, "param", 90))
     try:
         yield made
     finally:
@@ -135,7 +78,7 @@ def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Process]
 class Asked:
     """A query in a thread of its own."""
 
-    def __init__(self, process: Process, door: Door, sql: str) -> None:
+    def __init__(self, process: Draining, door: Door, sql: str) -> None:
         self.rows: list[tuple[Any, ...]] | None = None
         self.refusal: Exception | None = None
         self._client = door.connect(process.port(door.name))
@@ -157,7 +100,7 @@ class Asked:
 
 
 @every_door
-def test_running_queries_finish_and_new_ones_are_refused(process: Process, door: Door) -> None:
+def test_running_queries_finish_and_new_ones_are_refused(process: Draining, door: Door) -> None:
     assert process.ready()[0] == 200
     asked = Asked(process, door, SOME_SECONDS.format(n=700_000))
     with ExitStack() as stack:
@@ -182,7 +125,7 @@ def test_running_queries_finish_and_new_ones_are_refused(process: Process, door:
 
 @pytest.mark.parametrize("process", [0.5], indirect=True)
 @every_door
-def test_what_is_left_after_the_drain_is_ended(process: Process, door: Door) -> None:
+def test_what_is_left_after_the_drain_is_ended(process: Draining, door: Door) -> None:
     asked = Asked(process, door, ENDLESS)
     process.signal()
     asked.wait()
@@ -192,7 +135,7 @@ def test_what_is_left_after_the_drain_is_ended(process: Process, door: Door) -> 
 
 
 @every_door
-def test_a_second_signal_ends_everything_at_once(process: Process, door: Door) -> None:
+def test_a_second_signal_ends_everything_at_once(process: Draining, door: Door) -> None:
     asked = Asked(process, door, ENDLESS)
     process.signal()
     process.until(lambda: process.ready()[0] == 503)
@@ -203,7 +146,7 @@ def test_a_second_signal_ends_everything_at_once(process: Process, door: Door) -
     assert [line["reason"] for line in process.queries()] == ["shutdown"]
 
 
-def test_without_anything_to_do_it_ends_at_once(process: Process) -> None:
+def test_without_anything_to_do_it_ends_at_once(process: Draining) -> None:
     """Clients that are connected and do nothing, or say nothing, do not hold it up."""
     clients = [door.connect(process.port(door.name)) for door in DOORS]
     for client in clients:
@@ -220,7 +163,7 @@ def test_without_anything_to_do_it_ends_at_once(process: Process) -> None:
 
 
 @pytest.mark.parametrize("door", [POSTGRES, MYSQL], ids=lambda door: door.name)
-def test_a_transaction_may_finish(process: Process, door: Door) -> None:
+def test_a_transaction_may_finish(process: Draining, door: Door) -> None:
     with door.connect(process.port(door.name)) as client:
         client.ask("CREATE TABLE kept (a integer)")
         client.ask("BEGIN")
@@ -239,7 +182,7 @@ def test_a_transaction_may_finish(process: Process, door: Door) -> None:
 WIDE = "SELECT range AS x, repeat('y', 100) AS y FROM range({n})"
 
 
-def test_postgres_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+def test_postgres_a_slow_reader_gets_its_whole_result(process: Draining) -> None:
     """The engine is done long before the client has read everything."""
     rows = 20_000
     with RawConnection(process.port(POSTGRES.name)) as raw:
@@ -255,7 +198,7 @@ def test_postgres_a_slow_reader_gets_its_whole_result(process: Process) -> None:
     assert process.wait() == 0
 
 
-def test_postgres_the_end_of_a_result_that_is_not_read_yet(process: Process) -> None:
+def test_postgres_the_end_of_a_result_that_is_not_read_yet(process: Draining) -> None:
     """The engine is done, and all that is left is on its way."""
     rows = 5_000
     with RawConnection(process.port(POSTGRES.name)) as raw:
@@ -271,7 +214,7 @@ def test_postgres_the_end_of_a_result_that_is_not_read_yet(process: Process) -> 
     assert process.wait() == 0
 
 
-def test_trino_the_last_page_is_fetched_after_the_engine_is_done(process: Process) -> None:
+def test_trino_the_last_page_is_fetched_after_the_engine_is_done(process: Draining) -> None:
     with TRINO.connect(process.port(TRINO.name)) as client:
         assert isinstance(client, TrinoClient)
         page = client.submit(SOME_SECONDS.format(n=500_000))
@@ -283,7 +226,7 @@ def test_trino_the_last_page_is_fetched_after_the_engine_is_done(process: Proces
     assert process.wait() == 0
 
 
-def test_mysql_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+def test_mysql_a_slow_reader_gets_its_whole_result(process: Draining) -> None:
     rows = 20_000
     with RawConnection(process.port(MYSQL.name)) as raw:
         raw.packet()
@@ -300,7 +243,7 @@ def test_mysql_a_slow_reader_gets_its_whole_result(process: Process) -> None:
     assert process.wait() == 0
 
 
-def test_trino_pages_are_fetched_to_the_last(process: Process) -> None:
+def test_trino_pages_are_fetched_to_the_last(process: Draining) -> None:
     rows = 50_000
     with TRINO.connect(process.port(TRINO.name)) as client:
         assert isinstance(client, TrinoClient)
@@ -312,7 +255,7 @@ def test_trino_pages_are_fetched_to_the_last(process: Process) -> None:
     assert process.wait() == 0
 
 
-def test_flight_a_slow_reader_gets_its_whole_result(process: Process) -> None:
+def test_flight_a_slow_reader_gets_its_whole_result(process: Draining) -> None:
     import pyarrow.flight as flight
 
     from queryflux.wire.flight import messages as m

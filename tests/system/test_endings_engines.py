@@ -127,6 +127,8 @@ def running_one(running: Serving) -> bool:
 
 
 def newest(running: Serving, sql: str) -> EndReason:
+    """How the last query of this text ended; its record comes a moment after its slot is back."""
+    _until(lambda: any(record.sql_text == sql for record in running.records))
     return next(record for record in reversed(running.records) if record.sql_text == sql).reason
 
 

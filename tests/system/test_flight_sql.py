@@ -135,6 +135,37 @@ def test_types_come_as_the_engine_has_them(connection: Any) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind", "values"),
+    [
+        ("SELECT 'b'::ENUM('a', 'b') AS e UNION ALL SELECT NULL", "string", ["b", None]),
+        ("SELECT 'a'::ENUM('a', 'b') AS e WHERE false", "string", []),
+        ("SELECT ['a', NULL]::ENUM('a')[] AS e", "list<l: string>", [["a", None]]),
+        ("SELECT ['a', 'b']::ENUM('a', 'b')[2] AS e", "fixed_size_list<: string>[2]", [["a", "b"]]),
+        (
+            "SELECT {'x': 'a'::ENUM('a'), 'y': 1} AS e UNION ALL SELECT NULL",
+            "struct<x: string, y: int32>",
+            [{"x": "a", "y": 1}, None],
+        ),
+        ("SELECT map{'k': 'a'::ENUM('a')} AS e", "map<string, string>", [[("k", "a")]]),
+        ("SELECT union_value(k := 'a'::ENUM('a')) AS e", "sparse_union<k: string=0>", ["a"]),
+        ("SELECT ('v' || (range % 3))::ENUM('v0', 'v1', 'v2') AS e FROM range(50000)", "string", None),
+    ],
+)
+def test_an_enum_comes_as_its_text(connection: Any, sql: str, kind: str, values: list[Any] | None) -> None:
+    with connection.cursor() as cursor:
+        assert str(cursor.adbc_execute_schema(sql).field("e").type) == kind
+        for prepare in (False, True):
+            if prepare:
+                announced = cursor.adbc_prepare(sql)
+                assert announced is None or len(announced) == 0
+            cursor.execute(sql)
+            table = cursor.fetch_arrow_table()
+            assert str(table.schema.field("e").type) == kind
+            expected = [f"v{n % 3}" for n in range(50000)] if values is None else values
+            assert table.column("e").to_pylist() == expected
+
+
 def test_no_rows_and_many_rows(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 AS x WHERE false")
@@ -296,6 +327,19 @@ def test_requests_that_are_not_flight_sql(served: Serving) -> None:
         assert "Traceback" not in str(unknown.value)
         with pytest.raises(NotImplementedError):
             list(client.list_flights())
+
+
+def test_calls_that_flight_sql_does_not_use(served: Serving) -> None:
+    with raw(served) as client:
+        with pytest.raises(pa.ArrowNotImplementedError, match="ListFlights is not supported") as caught:
+            list(client.list_flights())
+        assert "Traceback" not in str(caught.value)
+        assert ".py" not in str(caught.value)
+        descriptor = flight.FlightDescriptor.for_path("x")
+        _, reader = client.do_exchange(descriptor)
+        with pytest.raises(pa.ArrowNotImplementedError, match="DoExchange is not supported") as caught:
+            reader.read_chunk()
+        assert "Traceback" not in str(caught.value)
 
 
 def test_a_ticket_is_good_once(served: Serving) -> None:

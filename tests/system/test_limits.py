@@ -155,7 +155,7 @@ def test_all_are_served_in_order_and_never_more_than_allowed() -> None:
 def test_clients_that_vanish_at_random_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that vanish have statements that would never end by themselves."""
     # A Trino client that is between two polls is not seen to go: its query ends as abandoned.
-    monkeypatch.setattr("queryflux.frontends.trino_http.registry.ABANDON_SECONDS", 1.0)
+    monkeypatch.setattr("queryflux.frontends.trino_http.registry.ABANDON_SECONDS", 4.0)
     chance = random.Random(20260321)
     script = Turnstile()
     with limited(script) as served:

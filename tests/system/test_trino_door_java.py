@@ -64,6 +64,20 @@ def test_jdbc(running: Serving) -> None:
     assert any(record.query_tags == {"team": "x"} for record in running.records)
 
 
+def test_jdbc_limits_the_time_of_a_query(running: Serving) -> None:
+    lines = jdbc(PROGRAM.with_name("Limit.java"), running.port("trinoHttp"))
+    assert lines == [
+        "1",
+        "131075|Query exceeded maximum time limit of 1.00s",
+        "true",
+        "131075|Query exceeded the maximum execution time limit of 500.00ms",
+        "14",
+        "2",
+    ]
+    running.assert_idle()
+    assert [record.reason for record in running.records if record.reason is EndReason.TIMED_OUT] != []
+
+
 def test_cli(running: Serving) -> None:
     done = cli(
         running.port("trinoHttp"),

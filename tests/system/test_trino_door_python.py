@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime
 from datetime import time as clock_time
 from decimal import Decimal
@@ -207,6 +207,25 @@ def test_cancel_stops_the_engine(running: Serving, connection: Any) -> None:
     assert running.records[-1].reason is EndReason.CANCELLED
 
 
+def test_a_cancel_in_the_first_second_is_not_lost(running: Serving, connection: Any) -> None:
+    cursor = connection.cursor()
+
+    def run() -> None:
+        with suppress(Error):
+            cursor.execute(SLOW)
+            cursor.fetchall()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    running.wait_for(lambda: bool(running.standalone.pipeline.running))
+    time.sleep(0.4)
+    cursor.cancel()  # does nothing while the answer to the POST is out
+    thread.join(10)
+    assert not thread.is_alive()
+    running.assert_idle()
+    assert running.records[-1].reason is EndReason.CANCELLED
+
+
 def test_a_client_that_waits_for_room(running: Serving) -> None:
     port = running.port("trinoHttp")
     tags = {"client_tags": ["team"], "session_properties": {"query_tags": "team:narrow"}}
@@ -225,7 +244,8 @@ def test_a_client_that_waits_for_room(running: Serving) -> None:
     running.assert_idle()
 
 
-def test_a_vanished_client_leaves_nothing(running: Serving) -> None:
+def test_a_vanished_client_leaves_nothing(running: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queryflux.frontends.trino_http.exchange.FIRST_HOLD_SECONDS", 10)
     with pytest.raises(requests.exceptions.ReadTimeout):
         requests.post(
             f"http://127.0.0.1:{running.port('trinoHttp')}/v1/statement",
