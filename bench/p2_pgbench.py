@@ -22,7 +22,7 @@ queryflux:
     trinoHttp: {{enabled: false, port: 0}}
     postgresWire: {{host: 127.0.0.1, port: {door}}}
   adminApi: {{host: 127.0.0.1, port: {admin}}}
-  logging: {{level: info, format: json}}
+  logging: {{level: warning, format: json}}
 clusters:
   pg:
     engine: postgres
@@ -74,7 +74,8 @@ def measure(door: int, bouncers: dict[str, int], direct: int) -> Result:
     """All rows."""
     result = Result(
         peer="PgBouncer in the same run: transaction mode for simple, session mode for prepared",
-        notes=f"pgbench scale {SCALE}, {SECONDS} s a run, median of {RUNS}; one process each",
+        notes=f"pgbench scale {SCALE}, {SECONDS} s a run, median of {RUNS}; one process each;"
+        " neither logs queries: PgBouncer runs with -q, QueryFlux logs warnings only (its history is kept)",
     )
     for mode in ("simple", "prepared"):
         for clients in (1, 16):

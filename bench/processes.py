@@ -13,20 +13,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit.databases import Database
 from tests.kit.places import free_port
 from tests.kit.postgres import PostgresServer, find_binaries, unprivileged
 
 
 @contextmanager
-def queryflux(config: str, **ports: int) -> Iterator[subprocess.Popen[bytes]]:
-    """``queryflux serve`` on a configuration until the block ends; ``admin`` among ``ports`` is its operator
-    port, on which it says when it is ready."""
+def queryflux(config: str, *options: str, **ports: int) -> Iterator[subprocess.Popen[bytes]]:
+    """``queryflux serve``, with further ``options``, on a configuration until the block ends; ``admin`` among
+    ``ports`` is its operator port, on which it says when it is ready."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "queryflux.yaml")
         path.write_text(config.format(**ports), encoding="utf-8")
         with Path(folder, "log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path)], stdout=log, stderr=log
+                [sys.executable, "-m", "queryflux.cli", "serve", "-c", str(path), *options],
+                stdout=log,
+                stderr=log,
             )
         try:
             wait_ready(process, ports["admin"], Path(folder, "log"))
@@ -49,16 +52,28 @@ def wait_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 @contextmanager
-def postgres() -> Iterator[PostgresServer]:
+def postgres(**settings: str) -> Iterator[PostgresServer]:
     """A PostgreSQL of our own. Raises RuntimeError when there are no binaries."""
     binaries = find_binaries()
     if binaries is None:
         raise RuntimeError("no PostgreSQL binaries (apt-get install postgresql)")
-    server = PostgresServer(binaries)
+    server = PostgresServer(binaries, **settings)
     try:
         yield server
     finally:
         server.remove()
+
+
+@contextmanager
+def durable_database(name: str) -> Iterator[Database]:
+    """A database with our tables on a PostgreSQL of our own that writes to disk for every commit. Raises as
+    ``postgres``."""
+    with postgres(fsync="on", synchronous_commit="on", full_page_writes="on") as server:
+        with server.admin("postgres") as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        database = Database(server, name)
+        database.migrate()
+        yield database
 
 
 @contextmanager
