@@ -81,6 +81,12 @@ class Cores(Process):
         self.count = count
         self.folder = folder
         self.until(lambda: any(line.endswith(" ready\n") or " started, " in line for line in self.lines))
+        self._wanted = {"operator port"} | ({"flightSql"} & set(yaml.replace(":", " ").split()))
+        self.until(lambda: [self._told(worker) for worker in self.workers()] == [True] * count)
+
+    def _told(self, worker: Worker) -> bool:
+        """Whether its own lines, which need not come before its parent's, have told all its ports."""
+        return set(worker.ports) == self._wanted
 
     @property
     def pid(self) -> int:
@@ -128,7 +134,7 @@ class Cores(Process):
 
         def serves() -> bool:
             now = next(worker for worker in self.workers() if worker.name == before.name)
-            return now.pid != before.pid and "operator port" in now.ports and now.ready()
+            return now.pid != before.pid and self._told(now) and now.ready()
 
         self.until(serves)
         return next(worker for worker in self.workers() if worker.name == before.name)

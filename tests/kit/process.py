@@ -46,7 +46,8 @@ class Process:
                 self._ports[found[1]] = int(found[2])
 
     def port(self, door: str) -> int:
-        """Where a door listens; the other one is ``operator port``."""
+        """Where a door listens, once it has said so: a worker opens them after its ``operator port``."""
+        self.until(lambda: door in self._ports)
         return self._ports[door]
 
     def until(self, what: Callable[[], object], seconds: float = 60) -> None:

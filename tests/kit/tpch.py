@@ -1,5 +1,6 @@
 """TPC-H: data as Parquet files, made once and kept outside the checkout; the 22 queries of tests/fixtures."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -21,8 +22,15 @@ NUMBERS = range(1, 23)
 def tpch_data(scale: str) -> Path:
     """A folder with the eight tables; skips the test where the generator is missing."""
     folder = cache_folder() / f"tpch-{scale}"
-    if all((folder / f"{table}.parquet").is_file() for table in TABLES):
-        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:  # another test process may want it too
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((folder / f"{table}.parquet").is_file() for table in TABLES):
+            _generate(folder, scale)
+    return folder
+
+
+def _generate(folder: Path, scale: str) -> None:
     tool = Path(sys.executable).parent / "tpchgen-cli"
     if not tool.is_file():
         pytest.skip("tpchgen-cli is not installed")
@@ -33,7 +41,6 @@ def tpch_data(scale: str) -> Path:
     )
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
-    return folder
 
 
 def query_text(number: int) -> str:

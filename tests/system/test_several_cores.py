@@ -54,13 +54,23 @@ from tests.kit.trino import shared_server
 pytest.importorskip("duckdb", reason="DuckDB is not installed")
 
 ENDLESS = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE x + y = -7"
+SOME_SECONDS = "SELECT count(*) FROM range(1000000) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
+TIME_TO_END = "shutdownDrainTimeoutSecs: 120"
+"""More than such a query takes on a machine that is busy with something else."""
 WIDE = "SELECT n, repeat('x', 100) FROM UNNEST(sequence(1, 30000)) AS t(n)"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
-    with cores(tmp_path_factory.mktemp("cores")) as running:
+    text = DOORS + DUCK.replace("LIMIT", "16")
+    with cores(tmp_path_factory.mktemp("cores"), patient(text)) as running:
         yield running
+
+
+def patient(text: str) -> str:
+    """A configuration whose drain waits for queries of some seconds."""
+    assert "shutdownDrainTimeoutSecs: 10" in text
+    return text.replace("shutdownDrainTimeoutSecs: 10", TIME_TO_END)
 
 
 def postgres(served: Cores) -> "psycopg.Connection[tuple[object, ...]]":
@@ -108,6 +118,11 @@ def begin_all(served: Cores, count: int, sql: str = ENDLESS) -> list[Any]:
     """So many of them."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(lambda _: begin(served, sql), range(count)))
+
+
+def executing(served: Cores) -> list[str]:
+    """Ids of the queries that have a place."""
+    return [query["id"] for query in served.running() if query["state"] == "executing"]
 
 
 def tag_of(query_id: str) -> str:
@@ -341,7 +356,7 @@ def test_operators_see_and_end_the_queries_of_all(served: Cores) -> None:
     pages = begin_all(served, 6)
     owners = {tag_of(page["id"]) for page in pages}
     assert owners == {worker.tag for worker in served.workers()}
-    served.until(lambda: len(served.running()) == 6)
+    served.until(lambda: [query["state"] for query in served.running()] == ["executing"] * 6)
     assert {query["id"] for query in served.running()} == {page["id"] for page in pages}
     (cluster,) = served.admin("/admin/clusters")
     assert (cluster["running_queries"], cluster["is_healthy"]) == (6, True)
@@ -373,8 +388,7 @@ def test_operators_see_and_end_the_queries_of_all(served: Cores) -> None:
 
 
 def test_one_worker_that_is_told_to_end_leaves_clients_to_the_others_and_is_replaced(served: Cores) -> None:
-    some_seconds = "SELECT count(*) FROM range(1000000) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
-    page = begin(served, some_seconds)
+    page = begin(served, SOME_SECONDS)
     leaving = served.worker(tag_of(page["id"]))
     os.kill(leaving.pid, signal.SIGTERM)
     served.until(lambda: any(f"{leaving.name}: draining" in line for line in served.lines))
@@ -390,14 +404,14 @@ def test_one_worker_that_is_told_to_end_leaves_clients_to_the_others_and_is_repl
 
 
 def test_a_limit_holds_over_all_workers_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
-    with cores(tmp_path, TRINO_ALONE + DUCK.replace("LIMIT", "2")) as served:
+    with cores(tmp_path, patient(TRINO_ALONE + DUCK.replace("LIMIT", "2"))) as served:
         pages = begin_all(served, 6)
         served.until(lambda: len(served.running()) == 6)
         for _ in range(10):
             states = [query["state"] for query in served.running()]
             assert states.count("executing") <= 2
-        executing = [query["id"] for query in served.running() if query["state"] == "executing"]
-        killed = served.worker(tag_of(executing[0]))
+        served.until(lambda: len(executing(served)) == 2)
+        killed = served.worker(tag_of(executing(served)[0]))
         lost = [page for page in pages if tag_of(page["id"]) == killed.tag]
         kept = [page for page in pages if tag_of(page["id"]) != killed.tag]
         os.kill(killed.pid, signal.SIGKILL)
@@ -405,13 +419,13 @@ def test_a_limit_holds_over_all_workers_and_a_killed_one_is_replaced(tmp_path: P
         for page in lost:
             began = time.monotonic()
             status, _, document = ask(served, "GET", path_of(page))
-            assert (status, time.monotonic() - began < 1) == (404, True)
+            assert (status, time.monotonic() - began < 2.5) == (404, True), "it was waited for"
             assert "which has gone" in document["error"]["message"]
         for page in kept:
             assert ask(served, "GET", path_of(page))[0] == 200
         # Their places are free at once, not when the leases run out.
         most = min(2, len(kept))
-        served.until(lambda: sum(query["state"] == "executing" for query in served.running()) == most, 20)
+        served.until(lambda: len(executing(served)) == most, 20)
         for page in kept:
             assert ask(served, "DELETE", path_of(page))[0] == 204
         back = served.restarted(killed)
@@ -431,15 +445,14 @@ def check_end(served: Cores, folder: Path) -> None:
         served.signal()
     began = time.monotonic()
     assert served.wait() == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert not any(lives(pid) for pid in pids)
     assert directories(folder) == []
 
 
 def test_a_drain_lets_queries_end_wherever_they_are_asked_for(tmp_path: Path) -> None:
-    with cores(tmp_path, TRINO_ALONE + DUCK.replace("LIMIT", "4")) as served:
-        some_seconds = "SELECT count(*) FROM range(1000000) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
-        pages = begin_all(served, 2, some_seconds)
+    with cores(tmp_path, patient(TRINO_ALONE + DUCK.replace("LIMIT", "4"))) as served:
+        pages = begin_all(served, 2, SOME_SECONDS)
         served.signal()
         served.until(lambda: any("draining" in line for line in served.lines))
         for page in pages:
@@ -516,7 +529,7 @@ def test_a_worker_that_cannot_start_ends_the_parent_which_says_why(tmp_path: Pat
 def test_workers_of_a_parent_with_a_database(kind: str, tmp_path: Path) -> None:
     with new_database(kind) as database:
         text = (
-            TRINO_ALONE
+            patient(TRINO_ALONE)
             + f"  persistence: {{type: postgres, url: '{database.dsn}'}}\n"
             + DUCK.replace("LIMIT", "2")
         )
@@ -525,16 +538,15 @@ def test_workers_of_a_parent_with_a_database(kind: str, tmp_path: Path) -> None:
             served.until(lambda: database.leases().get("duck", 0) == 2)
             for page in pages:
                 assert ask(served, "GET", path_of(page))[0] == 200
-            executing = next(query["id"] for query in served.running() if query["state"] == "executing")
-            killed = served.worker(tag_of(executing))
+            served.until(lambda: executing(served))
+            killed = served.worker(tag_of(executing(served)[0]))
             os.kill(killed.pid, signal.SIGKILL)
             rest = [page for page in pages if tag_of(page["id"]) != killed.tag]
-            served.until(
-                lambda: sum(query["state"] == "executing" for query in served.running()) == min(2, len(rest))
-            )
+            served.until(lambda: len(executing(served)) == min(2, len(rest)))
             for page in rest:
                 ask(served, "DELETE", path_of(page))
             served.until(lambda: database.leases().get("duck", 0) == 0)
+            served.until(lambda: served.running() == [])
             check_end(served, tmp_path)
         sql = "SELECT DISTINCT worker FROM query_records"
         names = {row[0] for row in database.rows(sql)}
@@ -552,7 +564,7 @@ async def test_a_stopped_worker_is_noticed_and_holds_up_no_end() -> None:
     parent = Parent(RootConfig(queryflux=process), Snapshot(), 1, patience=patience)
 
     async def ready_workers(count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while f"queryflux_ready_workers {count}.0" not in parent.exposition()[0].decode():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -569,5 +581,5 @@ async def test_a_stopped_worker_is_noticed_and_holds_up_no_end() -> None:
         await parent.drain()
     finally:
         await parent.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10, "the drain waits 11 s for who is not given up"
     assert not lives(pid)

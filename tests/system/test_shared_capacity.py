@@ -28,10 +28,11 @@ clusters:
   free: {engine: duckDb, threads: 1}
 clusterGroups:
   main: {members: [capped], capacityWaitTimeoutSecs: WAIT}
+  patient: {members: [capped], capacityWaitTimeoutSecs: 60}
   open: {members: [free]}
 routers:
   - type: queryRegex
-    rules: [{regex: "free", targetGroup: open}]
+    rules: [{regex: "free", targetGroup: open}, {regex: "patient", targetGroup: patient}]
 routingFallback: main
 """
 
@@ -70,11 +71,16 @@ def ask(served: Serving, sql: str = "SELECT 1") -> float:
         return time.monotonic()
 
 
-def until(database: Database, leases: int, seconds: float = 10) -> None:
+SOON = 5.0
+"""What takes as long as a notice and a query usually are answered in a tenth of it."""
+
+
+def until(database: Database, leases: int, seconds: float = 30) -> None:
     """Return when so many leases are out."""
     deadline = time.monotonic() + seconds
     while (seen := database.leases().get("capped", 0)) != leases:
         assert time.monotonic() < deadline, f"{seen} leases are out, not {leases}"
+        time.sleep(0.02)
 
 
 def test_two_processes_hold_one_cap(database: Database) -> None:
@@ -92,7 +98,7 @@ def test_two_processes_hold_one_cap(database: Database) -> None:
             ask(other, "SELECT 1 AS free")
             began = time.monotonic()
             held[0].commit()
-            assert waiting.result(10) - began < 1.5
+            assert waiting.result(20) - began < SOON
         until(database, 0)
         assert database.counters() == {}
 
@@ -104,7 +110,7 @@ def test_where_none_may_wait_a_cap_that_another_process_fills_is_said_at_once(da
             began = time.monotonic()
             with pytest.raises(psycopg.Error, match="'main' has 0 queries waiting"):
                 ask(process)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < SOON
 
 
 def test_who_waits_at_a_lower_limit_of_its_group_keeps_no_place_empty(database: Database) -> None:
@@ -123,7 +129,7 @@ def test_who_waits_at_a_lower_limit_of_its_group_keeps_no_place_empty(database: 
         with pytest.raises(TimeoutError):
             waiting.result(2)
         began = time.monotonic()
-        assert ask(three) - began < 1
+        assert ask(three) - began < SOON
         held.commit()
         waiting.result(10)
 
@@ -149,7 +155,7 @@ def test_leases_that_were_lost_are_taken_again_and_those_of_the_dead_end(databas
             " VALUES ('theirs', 'capped', 'dead', now(), now() - interval '9 s')"
         )
         until(database, 1)
-        one.wait_for(lambda: database.counters() == {"capped": 1}, 10)
+        one.wait_for(lambda: database.counters() == {"capped": 1}, 30)
 
 
 @pytest.mark.parametrize("kind", DATABASES)
@@ -170,11 +176,11 @@ def test_without_the_database_queries_wait_and_go_on_when_it_is_back(
             ready = f"http://127.0.0.1:{one.port('adminApi')}/readyz"
             with urllib.request.urlopen(ready, timeout=5) as answer:
                 assert answer.status == 200
-            waiting = [pool.submit(ask, one) for _ in range(2)]
+            waiting = [pool.submit(ask, one, "SELECT 1 AS patient") for _ in range(2)]
             one.wait_for(lambda: len(one.standalone.pipeline.running) == 2)
             server.start()
             began = time.monotonic()
             for answered in waiting:
-                assert answered.result(10) - began < 1.5
+                assert answered.result(20) - began < SOON
     finally:
         server.remove()

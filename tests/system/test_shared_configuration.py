@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from queryflux.config.snapshot import Snapshot
+from queryflux.controlplane.reload import COALESCE_SECS
 from queryflux.model.errors import ConfigError
 from tests.kit.asking import load_on
 from tests.kit.databases import DATABASES, Database, new_database
@@ -35,7 +36,8 @@ clusterGroups:
   main: {members: [duck]}
 routingFallback: main
 """
-SOON = 2.0
+SOON = 10.0
+"""There is nothing but notices: what none brings never comes."""
 
 
 @pytest.fixture(params=DATABASES)
@@ -97,12 +99,13 @@ def test_an_edit_of_one_is_used_by_the_other(database: Database) -> None:
 
 def test_a_burst_of_edits_is_few_reloads(database: Database) -> None:
     with serving(yaml_of(database)) as one, serving(yaml_of(database)) as other:
-        generations = set()
+        generations, began = set(), time.monotonic()
         for cap in range(10, 30):
             edit_in(one, with_cap(cap), "clusters")
             generations.add(id(other.standalone.generation))
+        took = time.monotonic() - began
         other.wait_for(lambda: cap_of(other) == 29)
-        assert len(generations) < 10
+        assert len(generations) <= 2 + took / COALESCE_SECS
 
 
 def test_a_listener_that_is_cut_is_made_again_and_catches_up(database: Database) -> None:
@@ -110,9 +113,9 @@ def test_a_listener_that_is_cut_is_made_again_and_catches_up(database: Database)
         one.wait_for(lambda: listeners(database) == 2)
         cut_listeners(database)
         edit_in(one, with_cap(9), "clusters")
-        other.wait_for(lambda: cap_of(other) == 9, 10)
+        other.wait_for(lambda: cap_of(other) == 9, 30)
         edit_in(one, with_cap(3), "clusters")
-        other.wait_for(lambda: cap_of(other) == 3, 10)
+        other.wait_for(lambda: cap_of(other) == 3, 30)
 
 
 def test_a_notice_that_never_comes_is_made_good_by_the_poll(database: Database) -> None:
@@ -127,13 +130,13 @@ def test_a_bad_row_keeps_the_last_good_and_a_mended_one_is_used(database: Databa
         database.rows("UPDATE cluster_configs SET config = jsonb_set(config, '{threads}', '\"many\"')")
         database.rows("UPDATE config_revision SET revision = revision + 1")
         for served in (one, other):
-            served.wait_for(lambda served=served: bool(failure_of(served)), 5)  # type: ignore[misc]
+            served.wait_for(lambda served=served: bool(failure_of(served)), SOON)  # type: ignore[misc]
             assert "clusters.duck.threads" in failure_of(served)
             assert DOORS[1].ask(served.port("postgresWire"), "SELECT 1") == [(1,)]
         database.rows("UPDATE cluster_configs SET config = jsonb_set(config, '{threads}', '1')")
         database.rows("UPDATE config_revision SET revision = revision + 1")
         for served in (one, other):
-            served.wait_for(lambda served=served: not failure_of(served), 5)  # type: ignore[misc]
+            served.wait_for(lambda served=served: not failure_of(served), SOON)  # type: ignore[misc]
 
 
 def test_a_restart_of_the_database_is_survived(database: Database) -> None:
@@ -142,7 +145,7 @@ def test_a_restart_of_the_database_is_survived(database: Database) -> None:
         assert DOORS[1].ask(one.port("postgresWire"), "SELECT 1") == [(1,)]
         edit_in(one, with_cap(9), "clusters")
         for served in (one, other):
-            served.wait_for(lambda served=served: cap_of(served) == 9, 15)  # type: ignore[misc]
+            served.wait_for(lambda served=served: cap_of(served) == 9, 30)  # type: ignore[misc]
 
 
 def test_edits_under_load_lose_no_query(database: Database) -> None:
