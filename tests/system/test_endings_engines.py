@@ -1,6 +1,7 @@
 """Queries that are ended, over real engines: the engine itself says that it has stopped."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -144,7 +145,7 @@ def test_duckdb_is_interrupted(duck: Serving, door: Door, sql: str) -> None:
                 wire.cut()
             else:
                 cancel(duck, door, client)
-            duck.assert_idle(5)
+            duck.assert_idle()
             asked.over()
             client.close()
         expected = EndReason.CLIENT_GONE if door is FLIGHT else EndReason.CANCELLED
@@ -156,11 +157,18 @@ def test_duckdb_is_interrupted(duck: Serving, door: Door, sql: str) -> None:
 @pytest.mark.parametrize("gone", [False, True], ids=["cancelled", "gone"])
 @every_door
 def test_postgres_is_cancelled(
-    postgres: Serving, server: PostgresServer, door: Door, gone: bool, sql: str
+    postgres: Serving,
+    server: PostgresServer,
+    door: Door,
+    gone: bool,
+    sql: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone = gone or door is FLIGHT
     if gone and door is TRINO and sql == POSTGRES_ROWS:
         pytest.skip("a Trino client may come back for the next page over another connection")
+    if gone:  # a Trino client that has had its first page may come back too: it is cut while it waits for it
+        monkeypatch.setattr("queryflux.frontends.trino_http.exchange.FIRST_HOLD_SECONDS", 60)
     marked = f"{sql} -- {door.name} {gone}"
 
     def active() -> bool:
@@ -176,7 +184,7 @@ def test_postgres_is_cancelled(
             wire.cut()
         else:
             cancel(postgres, door, client)
-        postgres.assert_idle(5)
+        postgres.assert_idle()
         _until(lambda: not active())  # its session says so a moment after it has told us
         asked.over()
         client.close()
@@ -185,12 +193,10 @@ def test_postgres_is_cancelled(
 
 
 def _until(what: Callable[[], bool]) -> None:
-    waiting = threading.Event()
-    for _ in range(500):
-        if what():
-            return
-        waiting.wait(0.02)
-    raise AssertionError("it did not come true in time")
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("door", DOORS[1:3], ids=lambda door: door.name)
@@ -204,7 +210,7 @@ clusters:
     database: {DATABASE}
     auth: {{type: basic, username: scram, password: "{PASSWORD}"}}
 """
-    group = ONE.replace("maxRunningQueries: 2", "idleInTransactionTimeoutSecs: 0.5")
+    group = ONE.replace("maxRunningQueries: 2", "idleInTransactionTimeoutSecs: 2")
     table = f"idle_{door.name}"
     with server.admin() as admin, serving(yaml + group) as running:
         admin.execute(f"CREATE TABLE {table} (a integer)".encode())
