@@ -63,7 +63,7 @@ class Serving:
         """Run something on its loop and wait."""
         return asyncio.run_coroutine_threadsafe(function(*args), self._loop).result(START_SECS)
 
-    def wait_for(self, what: Callable[[], bool], seconds: float = 10) -> None:
+    def wait_for(self, what: Callable[[], bool], seconds: float = 30) -> None:
         """Return when ``what`` is true, looked at on its loop; fails after so long."""
 
         deadline = time.monotonic() + seconds
@@ -71,7 +71,7 @@ class Serving:
             assert time.monotonic() < deadline, "it did not come true in time"
             time.sleep(0.01)
 
-    def assert_idle(self, seconds: float = 10) -> None:
+    def assert_idle(self, seconds: float = 30) -> None:
         """No query runs or waits and no slot is taken, soon."""
         generation = self.standalone.generation
 

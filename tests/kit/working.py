@@ -91,7 +91,7 @@ class Working:
         assert found is not None, name
         return float(found[1])
 
-    def until(self, what: Callable[[dict[str, Any]], object], seconds: float = 20) -> dict[str, Any]:
+    def until(self, what: Callable[[dict[str, Any]], object], seconds: float = 60) -> dict[str, Any]:
         """The status, once ``what`` is true of it."""
         deadline = time.monotonic() + seconds
         while not what(status := self.status):

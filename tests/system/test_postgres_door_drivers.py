@@ -5,6 +5,7 @@ import asyncio
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -192,11 +193,17 @@ def test_psycopg_transactions_and_errors(target: Target) -> None:
 
 def test_psycopg_cancels(target: Target) -> None:
     with target.connect() as connection:
-        timer = threading.Timer(0.3, connection.cancel_safe)
-        timer.start()
+
+        def cancel() -> None:
+            target.serving.wait_for(lambda: bool(target.serving.standalone.pipeline.running))
+            time.sleep(0.3)
+            connection.cancel_safe()
+
+        cancelling = threading.Thread(target=cancel)
+        cancelling.start()
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(SLOW[target.engine])
-        timer.join()
+        cancelling.join()
         assert connection.execute("select 1").fetchone() == (1,)
 
 

@@ -24,6 +24,10 @@ KEYS: dict[str, Any] = {"clusters": "{duck: {engine: duckDb, threads: 1}}", "lim
 
 ANSWER_SECS = 8.0
 """What anything may take here, on a busy machine: waiting for the database would be 10 s and more."""
+SELDOM: dict[str, Any] = {**KEYS, "stale": 600, "refresh": 120}
+"""Claims are refreshed so seldom that only what was missed can be what is told."""
+SOON = 20.0
+"""Far sooner than that."""
 
 
 class Silenced:
@@ -109,6 +113,13 @@ def operate(replica: Replica, path: str, method: str = "GET") -> Answered:
     return operator.ask(method, path, Authorization="Basic YWRtaW46YWRtaW4=")
 
 
+def has_noticed(replica: Replica) -> None:
+    """Return when it has, by itself, that the database is away."""
+    replica.process.until(
+        lambda: any("other processes are not told" in line for line in list(replica.process.lines))
+    )
+
+
 def warm(*three: Replica) -> None:
     """Connections are open, as they are in a process that has been at work."""
     for replica in three:
@@ -125,8 +136,7 @@ def test_endings_wait_for_no_database(tmp_path: Path, database: Database, silenc
     ):
         warm(a, b)
         ends, other, reads = start(a), start(a), start(a, MANY)
-        asked = operate(b, "/admin/queries/running")
-        assert len(asked.document["is"]) == 3
+        until(lambda: len(operate(b, "/admin/queries/running").document["is"]) == 3, SOON)
         operate(a, "/admin/queries/running")
         silenced.stand()
 
@@ -170,23 +180,21 @@ def test_a_drain_waits_for_no_database(tmp_path: Path, database: Database, silen
         alone = time.monotonic() - began
         assert b.process.wait(120) == 0
         busy = time.monotonic() - began
-        assert alone < 10, alone
-        assert busy < 3 + 10, busy
+        # Each step gives up for itself, after 8 s together, however busy the machine is. What waited for the
+        # database would take 10 s more.
+        assert alone < 16, alone
+        assert busy < 3 + 16, busy
 
 
 def test_what_could_not_be_told_is_told_at_once_when_it_answers_again(
     tmp_path: Path, database: Database, silenced: Silenced
 ) -> None:
-    # Claims are refreshed so seldom that only what was missed can be what is told.
-    with replicas(tmp_path, database, "a", "b", **KEYS, refresh=15) as (
-        a,
-        b,
-    ):
+    with replicas(tmp_path, database, "a", "b", **SELDOM) as (a, b):
         warm(a, b)
         ended = [start(a, ENDLESS) for _ in range(3)]
         time.sleep(1)
         silenced.stand()
-        time.sleep(2.5)  # b asks for nothing meanwhile, and has to notice by itself
+        has_noticed(b)  # which asks for nothing meanwhile
         begun = [a.ask("POST", "/v1/statement", ENDLESS).document for _ in range(2)]
         for page in ended:
             assert a.ask("DELETE", path_of(page)).status == 204
@@ -194,29 +202,24 @@ def test_what_could_not_be_told_is_told_at_once_when_it_answers_again(
         seen: list[int] = []
         while not seen or seen[-1] != 200:
             seen.append(b.ask("GET", path_of(begun[0])).status)
-            assert time.monotonic() - since < 10
-        told = time.monotonic() - since
+            assert time.monotonic() - since < SOON
         assert 404 not in seen, seen
-        assert told < 3.5, told  # the poll itself may take a second
-        until(lambda: database.rows("SELECT count(*) FROM executing_queries") == [(2,)], 2)
-        until(lambda: len(operate(b, "/admin/queries/running").document["is"]) == 2, 1)
+        until(lambda: database.rows("SELECT count(*) FROM executing_queries") == [(2,)], SOON)
+        until(lambda: len(operate(b, "/admin/queries/running").document["is"]) == 2, SOON)
         unknown = path_of(ended[0])
-        until(lambda: b.ask("GET", unknown).status == 404, 15)
+        until(lambda: b.ask("GET", unknown).status == 404, 30)
         for page in begun:
             assert a.ask("DELETE", path_of(page)).status == 204
-        until(lambda: rows_left(database) == 0, 2)
-        until(lambda: len(endings(database)) == 2 + 3 + 2, 5)
+        until(lambda: rows_left(database) == 0, SOON)
+        until(lambda: len(endings(database)) == 2 + 3 + 2, SOON)
 
 
 def test_a_database_that_was_restarted(tmp_path: Path, database: Database) -> None:
-    with replicas(tmp_path, database, "a", "b", **KEYS, refresh=15) as (
-        a,
-        b,
-    ):
+    with replicas(tmp_path, database, "a", "b", **SELDOM) as (a, b):
         warm(a, b)
         ended = start(a, ENDLESS)
         database.server.stop()
-        time.sleep(2.5)
+        has_noticed(b)
         begun = a.ask("POST", "/v1/statement", ENDLESS).document
         assert a.ask("DELETE", path_of(ended)).status == 204
         database.server.start()
@@ -224,8 +227,7 @@ def test_a_database_that_was_restarted(tmp_path: Path, database: Database) -> No
         seen: list[int] = []
         while not seen or seen[-1] != 200:
             seen.append(b.ask("GET", path_of(begun)).status)
-            assert time.monotonic() - since < 10
+            assert time.monotonic() - since < SOON
         assert 404 not in seen, seen
-        assert time.monotonic() - since < 3.5
-        until(lambda: database.rows("SELECT count(*) FROM executing_queries") == [(1,)], 2)
+        until(lambda: database.rows("SELECT count(*) FROM executing_queries") == [(1,)], SOON)
         assert a.ask("DELETE", path_of(begun)).status == 204

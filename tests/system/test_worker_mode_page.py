@@ -193,11 +193,20 @@ def test_a_fleet_behind_the_load_balancer_of_the_page(tmp_path: Path) -> None:
 def cancel_through(port: int) -> None:
     """A cancel, which comes on a connection of its own, ends the query."""
     with psycopg.connect(host=HOST, port=port, user="ann", dbname="main", autocommit=True) as client:
-        timer = threading.Timer(1, client.cancel_safe)
-        timer.start()
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            client.execute(LONG)
-        timer.join()
+        ended = threading.Event()
+
+        def cancel() -> None:
+            while not ended.wait(1):  # one that comes before the query ends nothing
+                client.cancel_safe()
+
+        cancelling = threading.Thread(target=cancel)
+        cancelling.start()
+        try:
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute(LONG)
+        finally:
+            ended.set()
+            cancelling.join()
 
 
 def edit(file: Path, control: str) -> bool:

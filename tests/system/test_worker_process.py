@@ -20,7 +20,7 @@ from tests.kit.working import SECRET, get
 pytest.importorskip("duckdb", reason="DuckDB is not installed")
 
 POSTGRES = DOORS[1]
-SOME_SECONDS = "SELECT count(*) FROM range(400000) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
+SOME_SECONDS = "SELECT count(*) FROM range(800000) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
 CENTRAL = f"""
 queryflux:
   frontends:
@@ -42,6 +42,7 @@ queryflux:
   controlPlane: {url: "URL", secretFile: secret}
   coordination: {leaseRenewSecs: 1, leaseExpirySecs: 5}
   opsListener: {host: 127.0.0.1, port: 0}
+  shutdownDrainTimeoutSecs: 120
   frontends:
     trinoHttp: {host: 127.0.0.1, port: 0}
     postgresWire: {host: 127.0.0.1, port: 0}
