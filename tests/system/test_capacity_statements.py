@@ -45,6 +45,8 @@ routers:
     rules: [{regex: "free", targetGroup: open}]
 routingFallback: main
 """
+FEW = 20
+"""Connections that a server gives in all."""
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queryflux:capacity:' || %s, 0))"
 Client = psycopg.Connection[tuple[object, ...]]
 
@@ -148,11 +150,12 @@ def test_a_killed_process_loses_its_leases_when_they_run_out(database: Database,
             dies.end()
             client.close()
             last = "SELECT extract(epoch FROM clock_timestamp() - max(heartbeat_at)) FROM"
+            asked = time.monotonic()
             [(age,)] = database.rows(f"{last} cluster_capacity_leases")
-            began = time.monotonic() - float(age)
+            began = asked - float(age)  # not after it, however long the question took
         ask(lives.port("postgresWire"))
         waited = time.monotonic() - began
-        assert 4 <= waited < 4 + 2 * 1 + 3, "expiry, a sweep or two, the next try, and a slow machine"
+        assert 4 <= waited < 4 + 2 * 1 + 10, "expiry, a sweep or two, the next try, and a slow machine"
         until(lambda: leases(database) == [])
 
 
@@ -194,17 +197,19 @@ def refuses(database: Database) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def no_connection_left(database: Database) -> Iterator[None]:
-    """Others have all that the server gives."""
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'queryflux coordination%'"
+    """Others have all that the server gives: every one is counted, since a session that ends is not listed
+    any more a moment before its place is free."""
     with contextlib.ExitStack() as hogs:
-        looks = hogs.enter_context(database.server.admin(database.name))
-        while True:
-            with contextlib.suppress(psycopg.OperationalError):
-                while True:
-                    hogs.enter_context(database.server.admin("postgres"))
-            if looks.execute(ours.encode()).fetchone() == (0,):
-                break
-            looks.execute(TERMINATE.encode())
+        ends = hogs.enter_context(database.server.admin(database.name))
+        left = FEW - 1
+        deadline = time.monotonic() + 20
+        while left:
+            try:
+                hogs.enter_context(database.server.admin("postgres"))
+                left -= 1
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline
+                ends.execute(TERMINATE.encode())
         yield
 
 
@@ -214,7 +219,7 @@ Fault = Callable[[Database], AbstractContextManager[None]]
 @pytest.fixture(scope="module", params=DATABASES)
 def few(request: pytest.FixtureRequest) -> Iterator[Database]:
     """On a server of its own, with few connections."""
-    server = own_server(request.param, max_connections="20", superuser_reserved_connections="0")
+    server = own_server(request.param, max_connections=str(FEW), superuser_reserved_connections="0")
     try:
         with server.admin("postgres") as admin:
             admin.execute("CREATE DATABASE ours")
@@ -236,7 +241,7 @@ def test_queries_wait_for_a_store_that_cannot_be_asked_and_go_on_within_a_second
     few: Database, fault: Fault, reason: str
 ) -> None:
     database = few
-    with serving(text_of(database, wait=3)) as served:
+    with serving(text_of(database, wait=4)) as served:
         port = served.port("postgresWire")
         ask(port)
         until(lambda: leases(database) == [])
@@ -252,9 +257,9 @@ def test_queries_wait_for_a_store_that_cannot_be_asked_and_go_on_within_a_second
                 )
                 assert told["reachable"] is False
                 assert str(told["since"]) <= str(told["last_asked"])
-                with pytest.raises(psycopg.Error, match=f"waited 3 s for room in group 'main': .*({reason})"):
+                with pytest.raises(psycopg.Error, match=f"waited 4 s for room in group 'main': .*({reason})"):
                     refused.result(20)
-            assert 3 <= time.monotonic() - began < 8
+            assert 4 <= time.monotonic() - began < 16
             ask(port, "SELECT 1 AS free")
             ready = f"http://127.0.0.1:{served.port('adminApi')}/readyz"
             with urllib.request.urlopen(ready, timeout=5) as answer:
@@ -266,7 +271,7 @@ def test_queries_wait_for_a_store_that_cannot_be_asked_and_go_on_within_a_second
         back = time.monotonic()
         waiting.join(10)
         assert not waiting.is_alive()
-        assert time.monotonic() - back < 1.5
+        assert time.monotonic() - back < 3  # it would have been refused soon after
         assert (capacity_of(served)["reachable"], capacity_of(served)["reason"]) == (True, None)
 
 
@@ -287,7 +292,7 @@ def test_queries_go_on_within_a_second_when_all_connections_of_capacity_have_fal
             road.do(road.link.strand)
             began = time.monotonic()
             ask(port)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 4  # an acquire that is not answered is given up after 5
 
 
 def capacity_of(served: Serving) -> dict[str, object]:

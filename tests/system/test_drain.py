@@ -20,6 +20,8 @@ from tests.kit.raw import RawConnection, mysql_command, mysql_login, postgres_me
 pytest.importorskip("duckdb", reason="DuckDB is not installed")
 
 TRINO, POSTGRES, MYSQL, FLIGHT = DOORS
+PATIENCE = 300
+"""Seconds that a query of a few seconds may take where all processors are busy, and may have to end."""
 ENDLESS = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE x + y = -7"
 SOME_SECONDS = "SELECT count(*) FROM range({n}) AS a(x), range(1000) AS b(y) WHERE x + y = -7"
 YAML = """
@@ -68,7 +70,7 @@ class Draining(Process):
 
 @pytest.fixture
 def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Draining]:
-    made = Draining(tmp_path, getattr(request, "param", 90))
+    made = Draining(tmp_path, getattr(request, "param", PATIENCE))
     try:
         yield made
     finally:
@@ -93,7 +95,7 @@ class Asked:
             self.refusal = error
 
     def wait(self) -> None:
-        self._thread.join(90)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         with suppress(Exception):  # a driver may stumble over a result that was cut off
             self._client.close()
@@ -217,11 +219,11 @@ def test_postgres_the_end_of_a_result_that_is_not_read_yet(process: Draining) ->
 def test_trino_the_last_page_is_fetched_after_the_engine_is_done(process: Draining) -> None:
     with TRINO.connect(process.port(TRINO.name)) as client:
         assert isinstance(client, TrinoClient)
-        page = client.submit(SOME_SECONDS.format(n=500_000))
+        page = client.submit(SOME_SECONDS.format(n=250_000))
         assert "nextUri" in page
         process.signal()
         process.until(lambda: process.ready()[0] == 503)
-        process.until(lambda: process.running() == 0)
+        process.until(lambda: process.running() == 0, PATIENCE)
         assert client.finish(page) == [(0,)]
     assert process.wait() == 0
 

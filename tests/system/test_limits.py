@@ -15,6 +15,7 @@ import pytest
 
 from queryflux.engines.port import EngineRequest
 from queryflux.model.endings import EndReason
+from tests.kit import doors
 from tests.kit.cable import cable
 from tests.kit.doors import DOORS, HOST, Client, Door
 from tests.kit.leaks import nothing_left
@@ -127,8 +128,9 @@ def waiting(served: Watched) -> int:
     return len(served.running.standalone.generation.groups["main"].admission.waiters)
 
 
-def test_all_are_served_in_order_and_never_more_than_allowed() -> None:
+def test_all_are_served_in_order_and_never_more_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each client is in the queue before the next one comes, so that the order is known."""
+    monkeypatch.setattr(doors, "TIMEOUT", 300.0)  # the first ones wait until the last have come
     script = Turnstile()
     with limited(script) as served, nothing_left(served.running):
         holders = fill(served)
@@ -155,11 +157,13 @@ def test_all_are_served_in_order_and_never_more_than_allowed() -> None:
 def test_clients_that_vanish_at_random_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that vanish have statements that would never end by themselves."""
     # A Trino client that is between two polls is not seen to go: its query ends as abandoned.
-    monkeypatch.setattr("queryflux.frontends.trino_http.registry.ABANDON_SECONDS", 4.0)
+    # One that stays must not be taken for it, though its thread is one of hundreds here.
+    monkeypatch.setattr("queryflux.frontends.trino_http.registry.ABANDON_SECONDS", 10.0)
+    monkeypatch.setattr(doors, "TIMEOUT", 120.0)
     chance = random.Random(20260321)
     script = Turnstile()
     with limited(script) as served:
-        with nothing_left(served.running, seconds=30), ExitStack() as stack:
+        with nothing_left(served.running, seconds=60), ExitStack() as stack:
             wires = {door.name: stack.enter_context(cable(HOST, served.port(door.name))) for door in DOORS}
             clients, doomed = [], []
             for number in range(CLIENTS):
@@ -194,8 +198,9 @@ def test_clients_that_vanish_at_random_leave_nothing_behind(monkeypatch: pytest.
     gc.collect()  # what was cut is complained of here, not in the next test
 
 
-def test_duckdb_under_many_clients() -> None:
+def test_duckdb_under_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same over the real engine, whose statements run in threads."""
+    monkeypatch.setattr(doors, "TIMEOUT", 120.0)
     yaml = f"""
 clusters:
   duck: {{engine: duckDb}}
