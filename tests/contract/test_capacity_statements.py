@@ -167,32 +167,37 @@ async def test_a_recount_takes_the_clusters_lock(fleet: PostgresFleet) -> None:
 
 
 class Tap:
-    """Forwards to a server and keeps what clients send, apart from how a connection begins."""
+    """Forwards to a server and keeps what the first connection sends, apart from how it begins. Another is of
+    who looks after statements that take long."""
 
     def __init__(self, database: Database) -> None:
         self._target = (database.server.host, database.server.port)
         self.sent: list[tuple[str, bytes]] = []
         """Messages: their letter and their body."""
+        self._connections = 0
         self.times = 0
         """How often a client sent something and then waited: each Sync or simple Query is one."""
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        kept = self._connections == 1
         up_reader, up_writer = await asyncio.open_connection(*self._target)
         try:
-            await asyncio.gather(self._up(reader, up_writer), self._down(up_reader, writer))
+            await asyncio.gather(self._up(reader, up_writer, kept), self._down(up_reader, writer))
         finally:
             writer.close()
             up_writer.close()
 
-    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bool) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             length = await reader.readexactly(4)
             writer.write(length + await reader.readexactly(int.from_bytes(length, "big") - 4))
             while True:
                 head = await reader.readexactly(5)
                 body = await reader.readexactly(int.from_bytes(head[1:], "big") - 4)
-                self.sent.append((chr(head[0]), body))
-                self.times += head[:1] in (b"S", b"Q")
+                if kept:
+                    self.sent.append((chr(head[0]), body))
+                    self.times += head[:1] in (b"S", b"Q")
                 writer.write(head + body)
         writer.write_eof()
 
@@ -283,7 +288,10 @@ async def test_capacity_calls_use_the_coordination_pool(database: Database) -> N
             assert seen == [("queryflux coordination one",)] * 2, "the third waits for one of them"
         assert await asyncio.gather(*calls) == [True] * 3
         sessions = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'queryflux%'"
-        assert database.rows(sessions) == seen
+        async with asyncio.timeout(10):
+            # One that looked after slow statements may still be there, and soon goes.
+            while database.rows(sessions) != seen:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     finally:
         await stores.close()
 

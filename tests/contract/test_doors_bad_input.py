@@ -329,7 +329,7 @@ def _refused_while_busy(group: str, door: Door, code: str, reason: EndReason) ->
             with pytest.raises(Refusal):
                 client.ask("SELECT 1 AS z")
             served.running.call(_open, gate)
-            served.running.wait_for(lambda: served.engine.running == 0)
+            served.running.assert_idle()
             assert client.ask("SELECT 1 AS z") == [(1,)]
 
 

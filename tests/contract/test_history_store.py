@@ -325,7 +325,7 @@ async def test_a_restart_of_the_store_loses_nothing_and_stores_nothing_twice(dur
     await add(450)
     stopping = asyncio.ensure_future(durable.stop())
     while not stopping.done():
-        await add(20)
+        await add(20 if total < 5000 else 0)  # a server may take its time, and the buffer has an end
         await clock.advance(0.1)
     await stopping
     await add(250)

@@ -73,16 +73,19 @@ async def test_processes_that_start_together_apply_each_migration_once(empty: Da
 async def test_tables_that_another_process_makes_while_we_look_are_ours(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looking = migrate.FOREIGN.replace("FROM unnest", "FROM pg_sleep(1), unnest")
+    looking = migrate.FOREIGN.replace("FROM unnest", "FROM pg_advisory_xact_lock(7), unnest")
     monkeypatch.setattr(migrate, "FOREIGN", looking)
     async with empty.pools() as slow:
-        found = asyncio.ensure_future(read_plan(slow))
-        async with asyncio.timeout(10):
-            while not empty.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        monkeypatch.undo()
-        async with empty.pools() as quick:
-            await bring_up_to_date(quick, CLOCK)
+        with empty.server.admin(empty.name) as holder, holder.transaction():
+            holder.execute("SELECT pg_advisory_xact_lock(7)")
+            found = asyncio.ensure_future(read_plan(slow))
+            async with asyncio.timeout(10):
+                while not empty.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            monkeypatch.undo()
+            async with empty.pools() as quick:
+                await bring_up_to_date(quick, CLOCK)
+            assert not found.done()
         assert (await found).pending == ()
 
 

@@ -1,7 +1,6 @@
 """Pools on real servers: what is stuck stays where it is, what broke is told and mended."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +10,8 @@ from queryflux.config.persistence import PostgresPersistence
 from queryflux.model.errors import StoreUnavailable
 from queryflux.model.secret import Secret
 from queryflux.persistence.postgres.pools import NoneFree, Pool, Pools
-from queryflux.runtime.clock import SystemClock
+from queryflux.runtime.clock import Clock, SystemClock
+from tests.kit.clock import ManualClock
 from tests.kit.databases import DATABASES, Database, database, new_database, own_server
 from tests.kit.link import Link
 from tests.kit.metrics import NoMetrics
@@ -21,8 +21,8 @@ __all__ = ["database"]
 
 
 @asynccontextmanager
-async def opened(settings: PostgresPersistence) -> AsyncIterator[Pools]:
-    pools = Pools.open(settings, clock=SystemClock(), metrics=NoMetrics(), instance="qf-test")
+async def opened(settings: PostgresPersistence, clock: Clock | None = None) -> AsyncIterator[Pools]:
+    pools = Pools.open(settings, clock=clock or SystemClock(), metrics=NoMetrics(), instance="qf-test")
     try:
         yield pools
     finally:
@@ -49,18 +49,20 @@ async def until(database: Database, count: int, what: str = "true") -> None:
 
 
 async def test_a_pool_whose_connections_are_all_stuck_keeps_nobody_else_waiting(database: Database) -> None:
-    async with database.pools(acquire_timeout_secs=1) as pools:
+    clock = ManualClock()  # the wait for a connection ends when we say so
+    async with opened(database.settings(acquire_timeout_secs=30), clock) as pools:
         stuck = [asyncio.ensure_future(ask(pools.query, "SELECT pg_sleep(60)")) for _ in range(6)]
         await until(database, 6, "query LIKE '%pg_sleep%' AND state = 'active'")
         late = asyncio.ensure_future(ask(pools.query))
-        since = time.monotonic()
-        for _ in range(50):
-            assert await ask(pools.coordination) == 1
-            assert await ask(pools.admin) == 1
-        async with pools.listen() as listener:
-            assert await listener.fetchval("SELECT 1") == 1
-        assert time.monotonic() - since < 1
-        with pytest.raises(StoreUnavailable, match=r"no connection .* free within 1 s"):
+        async with asyncio.timeout(20):
+            for _ in range(50):
+                assert await ask(pools.coordination) == 1
+                assert await ask(pools.admin) == 1
+            async with pools.listen() as listener:
+                assert await listener.fetchval("SELECT 1") == 1
+        assert not late.done()
+        await clock.advance(30)
+        with pytest.raises(StoreUnavailable, match=r"no connection .* free within 30 s"):
             await late
         assert not any(task.done() for task in stuck)
         for task in stuck:
@@ -72,18 +74,26 @@ async def test_a_pool_whose_connections_are_all_stuck_keeps_nobody_else_waiting(
 
 async def test_a_short_limit_leaves_time_for_the_statement(database: Database) -> None:
     """Or a pool whose connections are all in use would look like a database that does not answer."""
-    async with database.pools() as pools:
+    clock = ManualClock()
+    async with opened(database.settings(), clock) as pools:
+        enough = asyncio.Event()
+
+        async def hold() -> None:
+            async with pools.query.connection():
+                await enough.wait()
 
         async def limited() -> None:
-            async with pools.query.connection(within=1.5) as connection:
+            async with pools.query.connection(within=15) as connection:
                 await connection.fetchval("SELECT pg_sleep(0.4)")
 
-        held = [asyncio.ensure_future(ask(pools.query, "SELECT pg_sleep(1.3)")) for _ in range(6)]
-        await until(database, 6, "query LIKE '%pg_sleep%' AND state = 'active'")
-        since = time.monotonic()
-        with pytest.raises(NoneFree, match=r"free within 1 s"):
-            await limited()
-        assert time.monotonic() - since < 1.2
+        held = [asyncio.ensure_future(hold()) for _ in range(6)]
+        late = asyncio.ensure_future(limited())
+        await clock.advance(9.9)
+        assert not late.done()
+        await clock.advance(0.2)
+        with pytest.raises(NoneFree, match=r"free within 10 s"):
+            await late
+        enough.set()
         await asyncio.gather(*held)
         await limited()
 
