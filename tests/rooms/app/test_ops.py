@@ -174,10 +174,12 @@ async def test_who_does_not_come_to_the_point_is_hung_up_on(
 
 
 async def test_a_body_and_an_answer_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_http, "HEAD_SECONDS", 0.1)
     ops = listener(Readiness())
     await ops.start()
     reader, writer = await open_connection("127.0.0.1", ops.port)
+    writer.write(GET)
+    assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+    monkeypatch.setattr(bounded_http, "HEAD_SECONDS", 0.1)
     for _ in range(2):
         writer.write(CHUNKED + b"3e8\r\n")
         await asyncio.sleep(0.2)

@@ -19,7 +19,8 @@ from queryflux.app.supervisor import Supervisor
 from queryflux.config.listeners import FrontendsConfig, ListenerConfig
 from queryflux.config.process import ProcessConfig
 from queryflux.model.errors import ConfigError, NotConfigured
-from queryflux.runtime.clock import SystemClock
+from queryflux.runtime.clock import Clock, SystemClock
+from tests.kit.clock import ManualClock, settle
 from tests.kit.metrics import NoMetrics
 
 HOST = ProcessConfig(frontends=FrontendsConfig(trino_http=ListenerConfig(host="127.0.0.1", port=0)))
@@ -45,6 +46,7 @@ async def supervised(
     program: str,
     gone: Callable[[str], Any] | None = None,
     patience: Patience | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Supervisor]:
     monkeypatch.setattr(module, "_like_this_one", lambda: ["-S", "-c", SAYS + program])
 
@@ -52,13 +54,21 @@ async def supervised(
         pass
 
     made = Supervisor(
-        HOST, ["w-1"], SystemClock(), lambda *_: HOST, gone or nothing, NoMetrics(), patience=patience
+        *(HOST, ["w-1"], clock or SystemClock(), lambda *_: HOST, gone or nothing, NoMetrics()),
+        patience=patience,
     )
     try:
         yield made
     finally:
         async with asyncio.timeout(20):
             await made.close()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    """Return when it is true; TimeoutError after long."""
+    async with asyncio.timeout(20):
+        while not what():  # noqa: ASYNC110 - processes have no event
+            await asyncio.sleep(0.001)
 
 
 async def another(made: Supervisor, than: int) -> int:
@@ -71,6 +81,11 @@ async def another(made: Supervisor, than: int) -> int:
 
 def first(made: Supervisor) -> int:
     return made._children[0].process.pid
+
+
+def state(pid: int) -> str:
+    """As the letter in ps."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def is_there(pid: int) -> bool:
@@ -149,8 +164,7 @@ until(b"N", b"X")
         pid = first(made)
         os.kill(pid, signal.SIGKILL)
         try:
-            async with asyncio.timeout(3):
-                await another(made, pid)
+            await another(made, pid)  # long before the other one ends
         finally:
             for other in file.read_text().split():
                 os.kill(int(other), signal.SIGKILL)
@@ -175,20 +189,32 @@ async def test_a_worker_that_ends_for_nothing_is_killed(monkeypatch: pytest.Monk
 async def test_a_worker_that_gives_no_sign_of_life_is_not_ready_and_then_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    says = "ready()\nwhile True: say(b'A'); time.sleep(0.1)"
+    says = "ready()\nwhile True: say(b'A'); time.sleep(0.01)"
     monkeypatch.setattr(module, "LAST_SECONDS", 0.3)
-    patience = Patience(sign=0.1, silent=0.4, dead=1.2, last=0.5)
-    async with supervised(monkeypatch, says, patience=patience) as made:
+    clock = ManualClock()
+    async with supervised(
+        monkeypatch, says, patience=Patience(sign=2, silent=15, dead=60), clock=clock
+    ) as made:
         await made.start()
-        pid = first(made)
-        await asyncio.sleep(patience.dead)
+        pid, signs = first(made), made._children[0].signs
+        for _ in range(40):
+            await clock.advance(2)
+            await until(lambda: signs.heard == clock.monotonic())
         made.check_ready()
         os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(0.8)
+        await until(lambda: state(pid) == "T")
+        await settle()  # what it has said before is heard
+        await clock.advance(20)
+        assert is_there(pid)
         with pytest.raises(NotConfigured, match="w-1: it gives no sign of life"):
             made.check_ready()
+        await clock.advance(41)
+        await until(lambda: not is_there(pid))
+        async with asyncio.timeout(20):
+            while 0 not in made._children or first(made) == pid:
+                await clock.advance(0.05)
+                await asyncio.sleep(0.001)
         await another(made, pid)
-        assert not is_there(pid)
 
 
 async def test_nothing_stays_open_of_a_worker_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> None:

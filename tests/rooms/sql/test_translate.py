@@ -141,7 +141,7 @@ async def test_a_translation_is_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_large_statements_go_to_the_helper() -> None:
     assert len(BIG) > INLINE_CHARS
-    translator = Translator()
+    translator = Translator(deadline=60)
     try:
         done = await translator.translate(BIG, "postgres", "trino")
         assert done.status is TranslationStatus.FALLBACK
@@ -186,7 +186,7 @@ def test_how_deep_a_statement_is(dialect: str) -> None:
 
 
 async def test_very_long_statements_have_a_helper_of_their_own() -> None:
-    translator = Translator()
+    translator = Translator(deadline=60)
     try:
         done = await translator.translate(f"select '{'x' * LONG_CHARS}' as x", "postgres", "trino")
         assert done.status is TranslationStatus.YES
@@ -242,14 +242,14 @@ async def test_the_helper_ends_though_nobody_is_left_to_end_it(monkeypatch: pyte
     monkeypatch.setattr("queryflux.sql.helper.GRACE_SECS", 0.3)
     huge = BIG.replace("3999", ", ".join(map(str, range(300_000))))
     helper = TranspileHelper()
-    asking = asyncio.create_task(helper.transpile(huge, "postgres", "trino", False, 0.5))
-    await asyncio.sleep(0.1)
-    process = helper._process
-    assert process is not None
+    asking = asyncio.create_task(helper.transpile(huge, "postgres", "trino", False, 2))
+    async with asyncio.timeout(10):
+        while (process := helper._process) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
     monkeypatch.setattr(helper, "_kill", _nothing)
     with pytest.raises(HelperFailed):
         await asking
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await process.wait() == -signal.SIGALRM
 
 
@@ -262,7 +262,7 @@ def test_the_helper_closes_what_its_parent_leaves_open() -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=-1, stdout=-1, pass_fds=(write_end,))
     os.close(write_end)
     try:
-        assert select.select([read_end], [], [], 5)[0]
+        assert select.select([read_end], [], [], 20)[0]
         assert os.read(read_end, 1) == b""  # it lives, and has closed its copy
         assert process.poll() is None
     finally:
