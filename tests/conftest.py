@@ -1,6 +1,12 @@
 """Options of the whole suite, and fixtures that every kind of test shares."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# As in CI: how long an example takes says something of the machine only.
+PROFILE = settings.get_profile(settings.get_current_profile_name())
+settings.register_profile("patient", PROFILE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

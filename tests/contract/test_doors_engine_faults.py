@@ -16,7 +16,7 @@ from queryflux.pipeline.health import Health
 from tests.kit.cable import Cable, cable
 from tests.kit.doors import HOST, Client, Door, Refusal, Row, every_door
 from tests.kit.leaks import nothing_left
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.kit.postgres import DATABASE, PASSWORD, shared_server
 from tests.kit.serving import Serving, serving
 
@@ -73,7 +73,7 @@ def ask_until_it_works(running: Serving, door: Door) -> None:
 
 @every_door
 def test_an_engine_that_is_down(door: Door) -> None:
-    with serving(postgres_yaml(free_port())) as running:
+    with serving(postgres_yaml(NOBODY)) as running:
         member = running.standalone.generation.clusters["pg"].member
         running.wait_for(lambda: bool(member.down))
         with nothing_left(running), door.connect(running.port(door.name)) as client:

@@ -11,7 +11,7 @@ from queryflux.engines.postgres import build
 from queryflux.model.errors import EngineErrorKind
 from queryflux.runtime.clock import SystemClock
 from tests.contract.engine_suite import EngineSuite, EngineUnderTest, ErrorSample, TypeSample
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.kit.postgres import DATABASE, PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
@@ -143,7 +143,7 @@ def server(postgres_server: PostgresServer) -> PostgresServer:
 class TestPostgres(EngineSuite):
     @pytest.fixture
     def subject(self, server: PostgresServer) -> EngineUnderTest:
-        nobody = server.config(port=free_port())
+        nobody = server.config(port=NOBODY)
 
         async def running(engine: Engine) -> int:
             sql = (

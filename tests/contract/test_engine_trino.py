@@ -21,7 +21,7 @@ from queryflux.results.answer import Frames
 from queryflux.runtime.clock import SystemClock
 from queryflux.wire.trino.native import TrinoPage, TrinoStatement
 from tests.contract.engine_suite import Client, EngineSuite, EngineUnderTest, ErrorSample, TypeSample
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.kit.trino import TrinoServer, shared_server
 
 Kind = EngineErrorKind
@@ -155,7 +155,7 @@ class TestTrino(EngineSuite):
         numbers = "tpch.sf100.lineitem"
         return EngineUnderTest(
             build=make,
-            unreachable=lambda: make(free_port()),
+            unreachable=lambda: make(NOBODY),
             series=lambda n: f"SELECT n FROM UNNEST(sequence(1, {n})) t(n) ORDER BY n",
             wide=wide,
             slow=f"SELECT {MARK} count(*) FROM {numbers} a, {numbers} b WHERE a.l_comment < b.l_comment",

@@ -11,6 +11,9 @@ _LOWEST = 20_000
 _given: set[int] = set()
 _dice = random.SystemRandom()  # others set the seed of the usual one, the same in every test process
 
+NOBODY = 1
+"""A port of loopback that nobody listens on and no process is given by chance, as a free one may be."""
+
 
 def free_port() -> int:
     """A port of loopback that is free, and was not given before. Where there are such, it is none of those

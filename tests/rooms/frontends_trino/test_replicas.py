@@ -15,7 +15,7 @@ from queryflux.pipeline.arrears import GIVEN_UP_SECS, LOOK_SECS, RETRY_SECS, STE
 from queryflux.pipeline.claims import PATIENCE_SECS
 from tests.kit.claims import MemoryClaimStore, shared_query
 from tests.kit.pipelines import statement
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.kit.scripted import ScriptedEngine, Step
 from tests.rooms.frontends_trino.fleet import Coordinator, LakeEngine, Process, fleet
 from tests.rooms.frontends_trino.served import arrive, document
@@ -123,7 +123,7 @@ async def test_the_old_owner_learns_it_with_its_next_refresh_and_writes_nothing(
 async def test_an_owner_that_cannot_be_reached_is_replaced_at_once() -> None:
     coordinator = Coordinator()
     async with fleet(LakeEngine(coordinator), LakeEngine(coordinator)) as made:
-        made.a.store.address = f"127.0.0.1:{free_port()}"
+        made.a.store.address = f"127.0.0.1:{NOBODY}"
         page = await made.a.client.post(SQL)
         page = await made.b.page(page["nextUri"])
         page = await made.b.page(page["nextUri"])

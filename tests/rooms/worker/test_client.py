@@ -22,7 +22,7 @@ from queryflux.worker.client import PROBLEM, Caller, HttpControlPlane, address_o
 from queryflux.worker.port import SecretRefused
 from tests.kit.clock import ManualClock
 from tests.kit.pki import Authority
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.rooms.engine_trino.coordinator import Coordinator, Reply, Script, coordinator
 
 SECRET = "shared-secret-of-workers"
@@ -113,7 +113,7 @@ async def test_a_wait_keeps_no_other_call_waiting() -> None:
 async def test_others_are_tried_and_the_one_that_answered_is_first(
     first: Coordinator, second: Coordinator
 ) -> None:
-    plane = client(free_port(), first.port, second.port)
+    plane = client(NOBODY, first.port, second.port)
     assert [await said(plane), await said(plane)] == ["first", "first"]
     await first.stop()
     first.script = saying("", 503)
@@ -210,7 +210,7 @@ async def test_a_wrong_secret_is_an_error_of_its_own_and_names_no_secret(first: 
 
 
 async def test_nobody_there() -> None:
-    plane = client(free_port(), free_port())
+    plane = client(NOBODY, NOBODY + 1)
     with pytest.raises(StoreUnavailable) as caught:
         await said(plane)
     assert caught.value.message.count("127.0.0.1:") == 2

@@ -20,7 +20,7 @@ from queryflux.worker.peers import Peers
 from queryflux.worker.port import Reply, SecretRefused
 from queryflux.worker.state import ConfigState
 from queryflux.worker.sync import Sync
-from tests.kit.places import free_port
+from tests.kit.places import NOBODY
 from tests.kit.planes import EPOCH_1, document, sent, unchanged
 from tests.kit.worker_server import HOST, SECRET, served
 from tests.rooms.worker.test_sync import POLL, Follower
@@ -272,7 +272,7 @@ async def test_every_address_is_asked_in_turn() -> None:
         served(endpoint(answering(A, sequence=8))) as first,
         served(endpoint(answering(B, "0.25"))) as second,
     ):
-        peers = asking([free_port(), first, second])
+        peers = asking([NOBODY, first, second])
         one, two = await found(peers)
     assert (one.snapshot.data, one.age, one.peer) == (A.data, 7.5, f"{HOST}:{first}")
     assert one.position == Position(EPOCH_1, 8)
