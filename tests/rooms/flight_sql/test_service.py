@@ -101,6 +101,13 @@ async def setting(
     assert all(member.running == 0 for member in made.bench.members.values())
 
 
+async def at_work(made: Setting) -> None:
+    """Return when the engine runs a statement."""
+    async with asyncio.timeout(10):
+        while made.engine.running == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 def numbers(count: int) -> pa.Table:
     return pa.table({"x": pa.array(range(count), pa.int64())})
 
@@ -209,8 +216,7 @@ async def test_a_client_that_goes_away_ends_its_query() -> None:
         ticket, _ = await s.service.ticket(ANNE, m.CommandStatementQuery("SELECT y"))
         s.engine.script = lambda _: Step(gate=asyncio.Event())
         opening = asyncio.ensure_future(s.service.open(ANNE, ticket, waiting))
-        await asyncio.sleep(0.01)
-        assert s.engine.running == 1
+        await at_work(s)
         opening.cancel()
         await asyncio.wait({opening})
         await waiting.close()
@@ -247,7 +253,7 @@ async def test_cancel_of_a_running_query_and_of_a_ticket() -> None:
     async with setting(lambda _: Step(gate=asyncio.Event())) as s:
         ticket, _ = await s.service.ticket(ANNE, m.CommandStatementQuery("SELECT 1"))
         opening = asyncio.ensure_future(s.service.open(ANNE, ticket, Opened()))
-        await asyncio.sleep(0.01)
+        await at_work(s)
         with pytest.raises(QueryFluxError):
             await s.service.cancel(BOB, info_of(ticket))
         assert s.engine.running == 1
