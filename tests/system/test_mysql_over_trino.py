@@ -1,5 +1,6 @@
 """PyMySQL over a real Trino: what SHOW DATABASES lists can be used and queried."""
 
+import fcntl
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from tests.kit.places import cache_folder
 from tests.kit.serving import Serving, serving
 from tests.kit.trino import TrinoServer, shared_server
 
@@ -29,8 +31,12 @@ BOTH = "sf300"
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> TrinoServer:
-    return shared_server()
+def coordinator() -> Iterator[TrinoServer]:
+    """All test processes of this machine share it: those of another run, too, make and drop these schemas."""
+    server = shared_server()
+    with (cache_folder() / "mysql-over-trino.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +138,7 @@ def test_a_schema_that_is_new(place: Serving, client: "pymysql.Connection[Any]")
     ask(client, "CREATE SCHEMA IF NOT EXISTS memory.qf_new")
     try:
         ask(client, "USE qf_new")
+        ask(client, "DROP TABLE IF EXISTS things")  # of a run that was killed
         ask(client, "CREATE TABLE things AS SELECT 1 AS a")
         assert ask(client, "SELECT a FROM qf_new.things") == [(1,)]
         assert ("things",) in ask(client, "SHOW TABLES")

@@ -152,6 +152,17 @@ async def test_the_list_is_kept_and_asked_for_when_a_name_is_not_in_it() -> None
     assert listed.asked == 5
 
 
+async def test_a_schema_that_is_new_in_one_catalog_is_found_though_another_has_it() -> None:
+    listed = Listed()
+    known, new = 'SELECT * FROM "tpch.tiny".t', 'SELECT * FROM "memory.tiny".t'
+    for _ in range(3):
+        assert await listed.places.spelled(mysql(), known) == 'SELECT * FROM "tpch"."tiny".t'
+    assert listed.asked == 1
+    listed.schemas.append(("memory", "tiny"))
+    assert await listed.places.spelled(mysql(), new) == 'SELECT * FROM "memory"."tiny".t'
+    assert listed.asked == 2
+
+
 async def test_nobody_waits_for_names_that_are_known() -> None:
     listed = Listed()
     await listed.names("tiny")

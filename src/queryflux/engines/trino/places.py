@@ -62,6 +62,8 @@ class Places:
         self._tasks = tasks
         self._catalogs: dict[str, list[str]] = {}
         """By schema in lower case, in order."""
+        self._pairs: set[str] = set()
+        """The same, each as ``catalog.schema``."""
         self._absent: set[str] = set()
         """Names that nothing was found for at the last look, if that was quick and went well."""
         self._pause = 0.0
@@ -107,10 +109,11 @@ class Places:
         dotted = [found for found in _DOTTED.finditer(sql) if found[1]]
         if not dotted:
             return sql
-        await self._learn([found[2].lower() for found in dotted])
+        # A schema that is new in this catalog may long have been in another.
+        await self._learn([f"{found[1]}.{found[2]}".lower() for found in dotted])
 
         def two_words(found: re.Match[str]) -> str:
-            if found[1] is None or found[1].lower() not in self._catalogs.get(found[2].lower(), ()):
+            if found[1] is None or f"{found[1]}.{found[2]}".lower() not in self._pairs:
                 return found[0]
             return f'"{found[1]}"."{found[2]}"'
 
@@ -119,7 +122,7 @@ class Places:
     async def _learn(self, names: Sequence[str]) -> None:
         """Ask the coordinator if a name is not known, or what is known is old, and wait in the first case.
         Where it does not tell, what is known will do."""
-        unknown = {name for name in names if name not in self._catalogs}
+        unknown = {name for name in names if not self._knows(name)}
         if self._asking is None:
             if not names or not self._is_due(unknown):
                 return
@@ -128,7 +131,10 @@ class Places:
         if unknown and not self._slow:
             await self._waited_for.wait()
             if not self._pause:
-                self._absent |= unknown - self._catalogs.keys()
+                self._absent |= {name for name in unknown if not self._knows(name)}
+
+    def _knows(self, name: str) -> bool:
+        return name in self._catalogs or name in self._pairs
 
     def _is_due(self, unknown: set[str]) -> bool:
         age = self._clock.monotonic() - self._asked_at
@@ -151,6 +157,7 @@ class Places:
             for catalog, schema in sorted(listed):
                 found.setdefault(schema.lower(), []).append(catalog.lower())
             self._catalogs = found
+            self._pairs = {f"{catalog}.{schema}".lower() for catalog, schema in listed}
             pause = 0.0
         finally:
             self._slow = waited_for.is_set()
