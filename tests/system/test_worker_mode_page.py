@@ -1,23 +1,27 @@
 """docs/worker-mode.md: its commands, run as they stand there, and its load balancer before a real fleet."""
 
+import csv
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import trino
 
 from queryflux.cli import main
+from queryflux.model.ids import process_tag_of
 from tests.kit.databases import Database, new_database, own_server
-from tests.kit.doors import DOORS, HOST, Refusal
+from tests.kit.doors import DOORS, HOST
 from tests.kit.places import free_port
 from tests.kit.postgres import PostgresServer
 from tests.kit.process import Process, process
@@ -108,6 +112,7 @@ class Balanced:
         self._folder, self._stack = folder, stack
         self._examples = ROOT / "examples" / "fleet"
         self.bind = {name: free_port() for name in ("CONTROL", "TRINO", "POSTGRES")}
+        self._statistics = free_port()
         secrets = {"WORKER_SECRET": SECRET, "DATABASE_URL": database.dsn}
         self.controls = [self._start(f"control-{i}", "control-plane.yaml", secrets) for i in (1, 2)]
         ops = [free_port(), free_port()]
@@ -123,8 +128,12 @@ class Balanced:
             addresses[f"WORKER_{i}_OPS"] = str(worker.port("operator port"))
             addresses[f"WORKER_{i}_TRINO"] = f"{HOST}:{worker.port('trinoHttp')}"
             addresses[f"WORKER_{i}_POSTGRES"] = f"{HOST}:{worker.port('postgresWire')}"
+        extra = folder / "statistics.cfg"
+        extra.write_text(
+            f"global\n    stats socket ipv4@{HOST}:{self._statistics} level user\n", encoding="utf-8"
+        )
         balancer = subprocess.Popen(
-            ["haproxy", "-db", "-f", HAPROXY],
+            ["haproxy", "-db", "-f", HAPROXY, "-f", extra],
             env={**os.environ, "PATH": PATH, **addresses},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -147,17 +156,33 @@ class Balanced:
         folder.mkdir()
         return self._stack.enter_context(process(folder, text, environ))
 
+    def owner(self, query_id: str) -> Process:
+        """The worker that made an id, by the end of it."""
+        made = {process_tag_of(query_of(worker.port("trinoHttp"))): worker for worker in self.workers}
+        return made[process_tag_of(query_id)]
+
     def until(self, what: Callable[[], object]) -> None:
         self.workers[0].until(what)
 
     def reached(self) -> bool:
-        """Whether the balancer has found somebody behind each of its ports."""
-        urls = [f"http://{HOST}:{self.bind['CONTROL']}/readyz", f"http://{HOST}:{self.bind['TRINO']}/v1/info"]
+        """Whether the balancer has found all that stand behind its ports."""
+        return all(up for _, up in self._servers()) and len(self._servers()) == 6
+
+    def left(self, worker: Process) -> bool:
+        """Whether the balancer has seen that a worker is not ready."""
+        name = f"worker-{self.workers.index(worker) + 1}"
+        return not any(up for server, up in self._servers() if server == name)
+
+    def _servers(self) -> list[tuple[str, bool]]:
+        """What stands behind each of the balancer's ports, and whether it has been found ready."""
         try:
-            POSTGRES.connect(self.bind["POSTGRES"]).close()
-        except Refusal:
-            return False
-        return all(get(url).status == 200 for url in urls)
+            with socket.create_connection((HOST, self._statistics), timeout=10) as asking:
+                asking.sendall(b"show stat\n")
+                said = asking.makefile(encoding="utf-8").read()
+        except ConnectionRefusedError:
+            return []
+        servers = [row for row in csv.DictReader(said.removeprefix("# ").splitlines()) if row["type"] == "2"]
+        return [(row["svname"], (row["status"], row["check_status"]) == ("UP", "L7OK")) for row in servers]
 
     def ready(self) -> bool:
         return all(
@@ -174,10 +199,7 @@ def test_a_fleet_behind_the_load_balancer_of_the_page(tmp_path: Path) -> None:
         control = f"http://{HOST}:{fleet.bind['CONTROL']}"
         fleet.until(fleet.reached)
 
-        connection = trino.dbapi.connect(  # type: ignore[no-untyped-call]
-            HOST, fleet.bind["TRINO"], user="ann", max_attempts=1
-        )
-        cursor = connection.cursor()
+        cursor = trino_client(fleet.bind["TRINO"]).cursor()
         for _ in range(3):  # each page and poll comes to the worker that has the query
             cursor.execute("SELECT * FROM range(100000)")
             assert len(cursor.fetchall()) == 100_000
@@ -188,6 +210,28 @@ def test_a_fleet_behind_the_load_balancer_of_the_page(tmp_path: Path) -> None:
         fleet.until(lambda: [sequence(worker) for worker in fleet.workers] == [2, 2])
         assert fleet.ready()
         assert POSTGRES.ask(fleet.bind["POSTGRES"], "SELECT 43") == [(43,)], "the other one grants leases"
+
+        cursor.execute("SELECT repeat('x', 300) FROM range(100000)")  # pages enough to be some way into
+        leaving = fleet.owner(cursor.query_id)
+        (staying,) = set(fleet.workers) - {leaving}
+        leaving.signal()
+        fleet.until(lambda: fleet.left(leaving))
+        assert query_of(fleet.bind["TRINO"]).endswith(process_tag_of(query_of(staying.port("trinoHttp"))))
+        assert len(cursor.fetchall()) == 100_000, "a draining worker is not ready, and ends what it has"
+        assert leaving.wait() == 0
+
+
+def trino_client(port: int) -> Any:
+    """A client that takes the first answer to any request."""
+    return trino.dbapi.connect(HOST, port, user="ann", max_attempts=1)  # type: ignore[no-untyped-call]
+
+
+def query_of(port: int) -> str:
+    """The id of a query that was just asked there."""
+    cursor = trino_client(port).cursor()
+    cursor.execute("SELECT 1")
+    query_id: str = cursor.query_id
+    return query_id
 
 
 def cancel_through(port: int) -> None:

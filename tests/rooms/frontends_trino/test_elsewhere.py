@@ -77,6 +77,7 @@ async def test_a_transaction_goes_on_where_it_began() -> None:
         begun = await mine.ask("POST", "/v1/statement", b"START TRANSACTION", X_Trino_Transaction_Id="NONE")
         named = begun.headers["x-trino-started-transaction-id"]
         assert named.endswith("_owner")
+        assert begun.headers["x-queryflux-process"] == "owner"
         page = await theirs.post("SELECT 1", X_Trino_Transaction_Id=named)
         assert page["id"].endswith("_owner")
         while "nextUri" in page:

@@ -11,6 +11,7 @@ from queryflux.engines.port import EngineRequest
 from queryflux.frontends.trino_http.rowpages import PAGE_BYTES
 from queryflux.model.endings import EndReason
 from queryflux.model.errors import EngineError, EngineErrorKind
+from queryflux.model.ids import process_tag_of
 from queryflux.results.answer import Done
 from tests.kit.scripted import ScriptedEngine, Step
 from tests.rooms.frontends_trino.served import arrive, document, served
@@ -36,6 +37,7 @@ async def test_a_small_answer_is_one_document() -> None:
         assert page["id"].endswith("_test2")
         assert page["infoUri"] == f"http://door:8080/ui/query.html?{page['id']}"
         assert "nextUri" not in page
+        assert "x-queryflux-process" not in response.headers, "there is nothing to come back for"
         assert run.door.statements == 0
         (record,) = run.bench.records
         assert (record.proxy_query_id, record.reason) == (page["id"], EndReason.COMPLETED)
@@ -46,6 +48,7 @@ async def test_a_large_answer_in_pages_of_about_a_megabyte() -> None:
     async with served(engine(Step(BIG, rows_per_batch=100_000))) as run:
         client = await run.client()
         response = await client.ask("POST", "/v1/statement", b"SELECT 1")
+        assert response.headers["x-queryflux-process"] == process_tag_of(document(response)["id"]) == "test2"
         rows, sizes = [], []
         while True:
             page = document(response)

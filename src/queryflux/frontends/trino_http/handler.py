@@ -19,7 +19,7 @@ from queryflux.frontends.trino_http.pageuris import Place, place_of
 from queryflux.frontends.trino_http.registry import Registry
 from queryflux.frontends.trino_http.relay import verify
 from queryflux.frontends.trino_http.replicas import Replicas, Wanted, from_where
-from queryflux.frontends.trino_http.replies import Reply, plain
+from queryflux.frontends.trino_http.replies import PROCESS, Reply, plain
 from queryflux.frontends.trino_http.session import Caller, caller_of, transaction_of
 from queryflux.frontends.trino_http.share import Share
 from queryflux.model.endings import EndReason
@@ -222,7 +222,8 @@ class Handler:
         if exchange.claim is not None:
             await exchange.claim.tell()
         gone = partial(self._gone, exchange)
-        return Reply(200, page.body, page.headers, undelivered=gone, query_id=exchange.id)
+        headers = (*page.headers, (PROCESS, self._ids.tag))
+        return Reply(200, page.body, headers, undelivered=gone, query_id=exchange.id)
 
     def failed(self, exchange: Exchange, error: QueryFluxError) -> Reply:
         """The reply to the POST of a statement that did not begin."""

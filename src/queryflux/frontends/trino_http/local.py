@@ -13,6 +13,7 @@ import msgspec
 from queryflux.frontends.trino_http.errors import TrinoError
 from queryflux.frontends.trino_http.limits import check as check_limit
 from queryflux.frontends.trino_http.registry import Registry, Transaction
+from queryflux.frontends.trino_http.replies import PROCESS
 from queryflux.model.errors import EngineError, NotSupported, QueryFluxError
 from queryflux.model.identity import VerifiedIdentity
 from queryflux.model.protocol import ClientProtocol
@@ -175,7 +176,7 @@ class Local:
             await conversation.close()
             raise
         transaction = self._registry.begin_transaction(conversation, asked.identity)
-        started = ((names.STARTED_TRANSACTION_ID, transaction.id),)
+        started = ((names.STARTED_TRANSACTION_ID, transaction.id), (PROCESS, self._registry.tag))
         return Outcome(Update("START TRANSACTION"), headers=started)
 
     async def _finish(self, asked: Asked, kind: StatementKind) -> Outcome:

@@ -18,6 +18,9 @@ from queryflux.wire.trino.documents import problem
 GZIP_BYTES = 16 * 1024
 """Smaller bodies are not worth packing."""
 RETRY_AFTER_SECONDS = "1"
+PROCESS = "X-QueryFlux-Process"
+"""Names the process that a query or a transaction belongs to, as the end of its id does: by that a load
+balancer keeps to it (docs/worker-mode.md#load-balancers)."""
 
 _JSON = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
 _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
