@@ -54,7 +54,7 @@ async def test_the_process_that_an_id_names_is_asked_first() -> None:
 
 
 async def test_one_that_does_not_answer_hides_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(module, "CANCEL_SECONDS", 1.0)
     async with siblings("asker", "aaaaa", "bbbbb", "ccccc") as (parent, *workers):
         asked: list[str] = []
         knows(workers[0], asked=asked, hangs=True)

@@ -184,11 +184,11 @@ async def test_while_the_store_is_lost_the_password_that_counted_last_counts() -
 
 
 async def test_a_store_that_hangs_does_not_keep_operators_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queryflux.controlplane.login.PATIENCE_SECS", 0.01)
     store = LostStore()
     port = await make_port(SET, store)
     ask = port.asker(user="ops", password="correct horse")
     assert (await ask("GET", "/admin/clusters")).status == 200
+    monkeypatch.setattr("queryflux.controlplane.login.PATIENCE_SECS", 0.01)
     store.stuck = asyncio.Event()
     await port.clock.advance(10)
     assert (await ask("DELETE", "/admin/queries/q1")).status == 204

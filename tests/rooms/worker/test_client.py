@@ -274,7 +274,7 @@ async def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
 async def test_an_address_that_takes_no_connection_is_passed_over(
     second: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(client_module, "CONNECT_SECONDS", 0.5)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
