@@ -319,6 +319,20 @@ def test_the_cli_logs_in(guarded: Serving, authority: Authority, more: list[str]
     assert refused.stdout == ""
 
 
+@needs_cli
+@pytest.mark.parametrize(
+    "plugin", ["", "caching_sha2_password", "mysql_native_password", "mysql_clear_password"]
+)
+@pytest.mark.parametrize("password", [[], ["-psecret"]], ids=["none", "any"])
+@pytest.mark.parametrize("ssl", [[], ["--skip-ssl"]], ids=["ssl", "skip-ssl"])
+def test_the_cli_logs_in_where_nothing_is_proved(
+    place: Serving, plugin: str, password: list[str], ssl: list[str]
+) -> None:
+    more = [f"--default-auth={plugin}"] if plugin else []
+    done = cli(place, *password, *more, *ssl, "main", "-N", "-e", "SELECT USER()")
+    assert (done.stdout, done.returncode) == ("ann@127.0.0.1\n", 0), done.stderr
+
+
 class Terminal:
     """The CLI on a terminal of its own."""
 

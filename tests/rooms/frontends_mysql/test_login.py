@@ -264,6 +264,90 @@ async def test_provider_none_takes_the_name_whatever_the_password() -> None:
         assert place.pipeline.conversations[0].identity.authenticated is False
 
 
+NATIVE = "mysql_native_password"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "proof", "switched_to", "answer", "more"),
+    [
+        ("caching_sha2_password", b"x" * 32, "", b"", True),
+        ("caching_sha2_password", b"", "", b"", False),
+        ("caching_sha2_password", b"\0", "", b"", False),
+        (NATIVE, b"", NATIVE, b"", False),
+        (NATIVE, b"x" * 20, NATIVE, b"y" * 20, False),
+        ("client_ed25519", b"", "caching_sha2_password", b"x" * 32, True),
+        ("client_ed25519", b"", "caching_sha2_password", b"", False),
+        ("mysql_clear_password", b"any\0", "", b"", False),
+        ("mysql_clear_password", b"\0", "", b"", False),
+        ("", b"x" * 20, "", b"", False),
+    ],
+)
+async def test_provider_none_says_what_each_plugin_waits_for(
+    plugin: str, proof: bytes, switched_to: str, answer: bytes, more: bool
+) -> None:
+    """caching_sha2_password waits for 0x03 once it has sent a scramble; a plugin that is not the greeting's
+    may have sent nothing yet."""
+    async with house() as place, RawClient(place.port) as client:
+        await client.greeting()
+        client.respond("ann", proof, plugin=plugin)
+        if switched_to:
+            switch = await client.receive()
+            assert switch.startswith(b"\xfe" + switched_to.encode() + b"\0")
+            assert len(switch) == len(switched_to) + 23
+            client.send(answer)
+        if more:
+            assert await client.receive() == b"\x01\x03"
+        assert (await client.receive())[0] == 0
+        assert (await client.query("SELECT USER()"))[2] == b"\x0dann@127.0.0.1"
+
+
+WITHOUT_PLUGINS = DEFAULT & ~Capability.PLUGIN_AUTH & ~Capability.PLUGIN_AUTH_LENENC_DATA
+
+
+@pytest.mark.parametrize("proof", [b"", b"x" * 20])
+async def test_a_client_that_knows_of_no_plugins(proof: bytes) -> None:
+    """It cannot be switched: it is let in where nothing is proved, and refused in words elsewhere."""
+    for auth, number in ((authenticator(), 0), (authenticator(BOB), 1045)):
+        async with house(auth=auth) as place, RawClient(place.port) as client:
+            await client.greeting()
+            head = WITHOUT_PLUGINS.to_bytes(4, "little") + b"\0\0\0\1\x2d" + bytes(23)
+            client.send(head + b"bob\0" + bytes((len(proof),)) + proof + b"\0")
+            answer = await client.receive()
+            if number:
+                assert error_number(answer) == number
+                assert b"too old for caching_sha2_password" in answer
+                assert await client.at_end()
+                assert nothing_ran(place)
+            else:
+                assert answer[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("plugin", "answer", "more"),
+    [(NATIVE, b"x" * 20, False), ("caching_sha2_password", b"x" * 32, True), ("sha256_password", b"", False)],
+)
+async def test_a_change_of_user_where_nothing_is_proved(plugin: str, answer: bytes, more: bool) -> None:
+    async with house() as place, RawClient(place.port) as client:
+        assert (await client.log_in("bob"))[0] == 0
+        switch = await client.command(b"\x11eve\0\0\0\x2d\0" + plugin.encode() + b"\0")
+        expected = NATIVE if plugin == NATIVE else "caching_sha2_password"
+        assert switch.startswith(b"\xfe" + expected.encode() + b"\0")
+        client.send(answer)
+        if more:
+            assert await client.receive() == b"\x01\x03"
+        assert (await client.receive())[0] == 0
+        assert (await client.query("SELECT USER()"))[2] == b"\x0deve@127.0.0.1"
+
+
+async def test_mysql_clear_password_without_a_password() -> None:
+    async with house(auth=authenticator(BOB)) as place, RawClient(place.port) as client:
+        await client.greeting()
+        client.respond("bob", b"\0", plugin="mysql_clear_password")
+        answer = await client.receive()
+        assert error_number(answer) == 1045
+        assert b"sent no password" in answer
+
+
 async def test_a_name_is_required_where_the_configuration_says_so() -> None:
     async with house(auth=authenticator(required=True)) as place, RawClient(place.port) as client:
         assert error_number(await client.log_in("")) == 1045

@@ -20,6 +20,7 @@ from queryflux.wire.mysql.constants import (
 from queryflux.wire.mysql.lenenc import Cursor
 
 CACHING_SHA2 = "caching_sha2_password"
+NATIVE_PASSWORD = "mysql_native_password"  # noqa: S105
 CLEAR_PASSWORD = "mysql_clear_password"  # noqa: S105 (the plugin's name)
 _FILLER = 23
 _MOST_ATTRIBUTES = 256
