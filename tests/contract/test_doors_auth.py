@@ -210,11 +210,11 @@ def test_a_password_in_clear_is_refused_without_tls(clear: Watched) -> None:
     postgres, flight = DOORS[1], DOORS[3]
     error = refused(postgres, clear.port(postgres.name), "sha2", PASSWORD)
     assert error.code == "28000"
-    assert "sslmode=require" in error.message
+    assert "this door has no TLS: give its listener tls" in error.message
     for user, password in (("plain", PASSWORD), ("plain", WRONG), ("nobody", PASSWORD)):
         error = refused(flight, clear.port(flight.name), user, password)
         assert error.code == "Unauthenticated"
-        assert "connect with TLS" in error.message
+        assert "this door has no TLS: give its listener tls" in error.message
     assert clear.traces == before
 
 

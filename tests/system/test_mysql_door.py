@@ -18,6 +18,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from queryflux.auth.scram import scram_verifier
 from queryflux.auth.sha2 import caching_sha2_hash
 from queryflux.model.endings import EndReason
 from tests.kit.pki import Authority
@@ -317,6 +318,28 @@ def test_the_cli_logs_in(guarded: Serving, authority: Authority, more: list[str]
     refused = cli(guarded, f"-u{user}", "-pwrong", *more, "-e", "SELECT 1")
     assert "ERROR 1045 (28000)" in refused.stderr
     assert refused.stdout == ""
+
+
+@needs_cli
+def test_the_cli_encrypts_a_password_where_there_is_no_tls() -> None:
+    """MariaDB's does only when it was told to do without TLS. Else it sends it in clear."""
+    users = f"""
+auth:
+  provider: static
+  staticUsers:
+    users:
+      verified: {{password: "{scram_verifier("s3cret")}"}}
+"""
+    with serving(HOUSE % "" + users + CLUSTER) as place:
+        arguments = ("-uverified", "-ps3cret", "-N", "-e", "SELECT USER()")
+        refused = cli(place, *arguments)
+        assert "ERROR 1045 (28000)" in refused.stderr
+        assert "with --skip-ssl; this door has no TLS: give its listener tls" in refused.stderr
+        done = cli(place, *arguments, "--skip-ssl")
+        assert (done.stdout, done.returncode) == ("verified@127.0.0.1\n", 0), done.stderr
+        # Fast from the second login on, whatever the client thinks of TLS.
+        done = cli(place, *arguments)
+        assert (done.stdout, done.returncode) == ("verified@127.0.0.1\n", 0), done.stderr
 
 
 @needs_cli

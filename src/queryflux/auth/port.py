@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from queryflux.model.identity import VerifiedIdentity
 
+NO_TLS = "this door has no TLS: give its listener tls, or set auth.allowPlaintextCredentials: true"
+"""What helps where a password must not travel in clear and a client can do nothing about it."""
+
 
 class ScramExchange(ABC):
     """The server half of one SCRAM-SHA-256 exchange (RFC 5802, 7677), without I/O."""

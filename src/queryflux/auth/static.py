@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from queryflux.auth.checks import PasswordChecks
 from queryflux.auth.passwords import MAX_PASSWORD_BYTES, PlainPassword, StoredPassword
-from queryflux.auth.port import Authenticator, Methods, ScramExchange
+from queryflux.auth.port import NO_TLS, Authenticator, Methods, ScramExchange
 from queryflux.auth.scram import SALT_BYTES, ScramServer
 from queryflux.auth.sha2 import SCRAMBLE_BYTES, double_digest, scramble_matches
 from queryflux.auth.tokens import Tokens
@@ -23,7 +23,6 @@ from queryflux.model.identity import VerifiedIdentity
 MAX_DECOYS = 1024
 _REFUSED = "user name or password is wrong"
 _PLAINTEXT = "a password or token was sent over a connection without TLS"
-_USE_TLS = "connect with TLS, or set allowPlaintextCredentials: true"
 
 
 class StaticAuthenticator(Authenticator):
@@ -60,7 +59,7 @@ class StaticAuthenticator(Authenticator):
 
     async def verify_password(self, user: str, password: str, *, encrypted: bool) -> VerifiedIdentity:
         if not encrypted and not self.allow_plaintext:
-            raise PlaintextCredentialsRefused(_PLAINTEXT, hint=_USE_TLS)
+            raise PlaintextCredentialsRefused(_PLAINTEXT, hint=NO_TLS)
         stored, identity = self._find(user)
         try:
             raw = password.encode()
@@ -104,7 +103,7 @@ class StaticAuthenticator(Authenticator):
 
     async def verify_bearer(self, token: str, *, encrypted: bool) -> VerifiedIdentity:
         if not encrypted and not self.allow_plaintext:
-            raise PlaintextCredentialsRefused(_PLAINTEXT, hint=_USE_TLS)
+            raise PlaintextCredentialsRefused(_PLAINTEXT, hint=NO_TLS)
         identity = self._tokens.find(token)
         if identity is None:
             raise AuthenticationFailed("the bearer token is unknown or has expired", hint="log in again")

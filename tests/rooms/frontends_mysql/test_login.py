@@ -166,6 +166,25 @@ async def test_a_password_in_clear_without_tls_is_refused(answer: bytes) -> None
         assert await client.at_end()
 
 
+@pytest.mark.parametrize("plugin", ["caching_sha2_password", "mysql_clear_password"])
+@pytest.mark.parametrize("tls", [False, True])
+async def test_the_hint_says_what_can_be_done(tmp_path: Path, plugin: str, tls: bool) -> None:
+    context = Authority(tmp_path).server().context() if tls else None
+    auth = authenticator({"bob": caching_sha2_hash("s3cret")})
+    async with house(auth=auth, tls_context=context) as place, RawClient(place.port) as client:
+        await client.greeting()
+        is_sha2 = plugin == "caching_sha2_password"
+        client.respond("bob", scramble("s3cret", client.nonce) if is_sha2 else b"s3cret\0", plugin=plugin)
+        answer = await client.receive()
+        if answer == b"\x01\x04":
+            client.send(b"s3cret\0")
+            answer = await client.receive()
+        assert error_number(answer) == 1045
+        assert answer.endswith(b" (connect with TLS)") is tls
+        assert (b"this door has no TLS: give its listener tls" in answer) is not tls
+        assert (b"--skip-ssl" in answer) is (is_sha2 and not tls)
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_mysql_clear_password_only_where_it_is_allowed(allowed: bool) -> None:
     auth = authenticator(BOB, allow_plaintext_credentials=allowed)

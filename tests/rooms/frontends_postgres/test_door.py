@@ -219,7 +219,11 @@ async def test_a_password_in_clear_needs_tls_or_leave(open_room: OpenRoom) -> No
     client = await room.connect()
     client.send(startup())
     found = await refusal(client)
-    assert (found["C"], "sslmode=require" in found["H"]) == ("28000", True)
+    assert (found["C"], found["H"].partition(":")[0]) == ("28000", "this door has no TLS")
+    room = await open_room(auth=static(hashed), door={"tls_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)})
+    client = await room.connect()
+    client.send(startup())
+    assert (await refusal(client))["H"] == "connect with sslmode=require"
     room = await open_room(auth=static(hashed, allow_plaintext_credentials=True))
     client = await room.connect()
     client.send(startup(), front("p", b"secret\0"))

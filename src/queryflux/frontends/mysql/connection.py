@@ -17,6 +17,7 @@ from queryflux.frontends.mysql.variables import SessionVariables
 from queryflux.model.errors import (
     AuthenticationFailed,
     InternalError,
+    PlaintextCredentialsRefused,
     ProtocolViolation,
     QueryFluxError,
     StatementTooLarge,
@@ -29,7 +30,7 @@ from queryflux.wire.mysql import handshake, replies
 from queryflux.wire.mysql.commands import command_of
 from queryflux.wire.mysql.constants import Capability, Command, ServerStatus
 from queryflux.wire.mysql.errors import ACCESS_DENIED, OUT_OF_ORDER, ServerError
-from queryflux.wire.mysql.handshake import Login, SslRequest
+from queryflux.wire.mysql.handshake import CLEAR_PASSWORD, Login, SslRequest
 from queryflux.wire.mysql.state import Event, Lifecycle, Phase
 
 if TYPE_CHECKING:
@@ -126,8 +127,19 @@ class Connection:
         return ServerError(
             ACCESS_DENIED,
             f"Access denied for user '{login.user}'@'{host}' (using password: {used}): {error.message}",
-            hint=error.hint,
+            hint=self._encrypted_how(login, error),
         )
+
+    def _encrypted_how(self, login: Login, error: AuthenticationFailed) -> str:
+        """The error's hint. MariaDB's own programs send the password in clear when they were let have TLS
+        and the door has none; told to do without, they encrypt it with the door's key."""
+        if not isinstance(error, PlaintextCredentialsRefused):
+            return error.hint
+        if self._door.tls is not None:
+            return "connect with TLS"
+        if login.plugin == CLEAR_PASSWORD:
+            return error.hint
+        return f"MariaDB's mysql encrypts it when it is called with --skip-ssl; {error.hint}"
 
     def _begin(self, identity: VerifiedIdentity, login: Login) -> None:
         self._variables.clear()

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from queryflux.auth.port import Authenticator
+from queryflux.auth.port import NO_TLS, Authenticator
 from queryflux.frontends.postgres.settings import Settings
 from queryflux.model.errors import (
     AuthenticationFailed,
@@ -125,7 +125,7 @@ class Greeting:
         if not (self._stream.encrypted or authenticator.allow_plaintext):
             raise PlaintextCredentialsRefused(
                 "a password over a connection without TLS is refused",
-                hint="connect with sslmode=require",
+                hint="connect with sslmode=require" if self._tls is not None else NO_TLS,
             )
         return self._password
 
