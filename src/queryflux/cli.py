@@ -17,13 +17,22 @@ if TYPE_CHECKING:
     from queryflux.app.remote import Remote
 
 USAGE_ERROR = 2
+SEAT = "worker-seat"
+USUAL_HOST = "127.0.0.1"
+MOST_PORT = 65535
+MOST_WORKERS = 256
+WHERE_PASSWORDS_COME_FROM = (
+    "It asks for the password at a terminal; elsewhere it reads a line of standard input: "
+    "queryflux hash-password < FILE"
+)
 UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 """What is wrong with the place that our output goes to."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status: 0 done, 1 the command found a fault, 2 wrong arguments."""
-    options = parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _seat_parser().parse_args(given[1:]) if given[:1] == [SEAT] else parser().parse_args(given)
     try:
         status = int(COMMANDS[options.command](options))
         if sys.stdout is not None:
@@ -63,11 +72,16 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML configuration")
     source.add_argument("--data", type=Path, metavar="DIR", help="folder of .parquet, .csv and .json files")
     serve.add_argument(
-        "--workers", type=int, metavar="N", help="processes that take the queries, one for each core to use"
+        "--workers",
+        type=_workers,
+        metavar="N",
+        help=f"processes that take the queries, one for each core to use: 1 to {MOST_WORKERS}",
     )
-    _folder_options(serve)
-    # How a process with --workers starts them: no command for people.
-    commands.add_parser("worker-seat").add_argument("descriptor", type=int)
+    _folder_options(
+        serve.add_argument_group(
+            "with --data", "Where it listens. With -c the file says so, and these are refused."
+        )
+    )
 
     demo = commands.add_parser("demo", help="make TPC-H data, serve it, and query it through every door")
     demo.add_argument("--check", action="store_true", help="exit after the queries: 0 if all were right")
@@ -87,7 +101,13 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("config-schema", help="JSON Schema of the configuration, for editors")
 
-    hashing = commands.add_parser("hash-password", help="make a verifier for auth.staticUsers")
+    hashing = commands.add_parser(
+        "hash-password",
+        help="make a verifier for auth.staticUsers",
+        description="Make a verifier for auth.staticUsers. " + WHERE_PASSWORDS_COME_FROM,
+    )
+    # Taken only to be refused in words: others see the arguments of a command.
+    hashing.add_argument("password", nargs="*", action=_NoPassword, help=argparse.SUPPRESS)
     hashing.add_argument(
         "--kind",
         choices=["scram", "sha2", "bcrypt"],
@@ -96,6 +116,14 @@ def parser() -> argparse.ArgumentParser:
     )
     _operator_commands(commands)
     return top
+
+
+def _seat_parser() -> argparse.ArgumentParser:
+    """How a process with --workers starts them: no command for people, who are not shown it."""
+    seat = argparse.ArgumentParser(prog="queryflux worker-seat")
+    seat.set_defaults(command=SEAT)
+    seat.add_argument("descriptor", type=int)
+    return seat
 
 
 def _operator_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -154,11 +182,37 @@ MIGRATE_MODES = {
 }
 
 
-def _folder_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+def _folder_options(command: argparse._ActionsContainer) -> None:
+    command.add_argument("--host", help=f"address to listen on (default: {USUAL_HOST})")
     for name, (flag, usual) in PORT_FLAGS.items():
-        text = f"port of {name} (default: {usual}, or a free one when it is taken)"
-        command.add_argument(f"--{flag}-port", type=int, metavar="PORT", dest=name, help=text)
+        text = f"port of {name} (default: {usual}, or a free one when it is taken); 0: any free one"
+        command.add_argument(f"--{flag}-port", type=_port, metavar="PORT", dest=name, help=text)
+
+
+def _port(text: str) -> int:
+    return _between(text, 0, MOST_PORT, "a port is a number from 0 (any free one) to 65535")
+
+
+def _workers(text: str) -> int:
+    return _between(text, 1, MOST_WORKERS, f"it is a number of processes, from 1 to {MOST_WORKERS}")
+
+
+def _between(text: str, least: int, most: int, wrong: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: {wrong}")
+
+
+class _NoPassword(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if values:
+            parser.error(f"a password is no argument. {WHERE_PASSWORDS_COME_FROM}")
 
 
 PORT_FLAGS = {
@@ -175,12 +229,30 @@ def _ports(options: argparse.Namespace) -> dict[str, int | None]:
     return {name: getattr(options, name) for name in PORT_FLAGS}
 
 
+def _host(options: argparse.Namespace) -> str:
+    return USUAL_HOST if options.host is None else str(options.host)
+
+
+def _beside_a_file(options: argparse.Namespace) -> str:
+    """What the file has to say instead of an option that was given; empty when none was."""
+    for name, (flag, _) in PORT_FLAGS.items():
+        if getattr(options, name) is not None:
+            block = name if name == "adminApi" else f"frontends.{name}"
+            return f"--{flag}-port is for --data: with -c set queryflux.{block}.port in the file"
+    if options.host is not None:
+        return "--host is for --data: with -c set host in queryflux.frontends.trinoHttp and the other blocks"
+    return ""
+
+
 def _serve(options: argparse.Namespace) -> int:
     from queryflux.app.serve import serve_file, serve_folder
 
     if options.config is not None:
+        if wrong := _beside_a_file(options):
+            print(f"queryflux: {wrong}", file=sys.stderr)
+            return USAGE_ERROR
         return serve_file(options.config, os.environ, options.workers)
-    return serve_folder(options.data, options.host, _ports(options), options.workers)
+    return serve_folder(options.data, _host(options), _ports(options), options.workers)
 
 
 def _worker_seat(options: argparse.Namespace) -> int:
@@ -192,7 +264,7 @@ def _worker_seat(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from queryflux.app.demo import run_demo
 
-    return run_demo(options.dir, options.host, _ports(options), check=options.check)
+    return run_demo(options.dir, _host(options), _ports(options), check=options.check)
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -297,7 +369,7 @@ def _typed_password() -> str | None:
 
 COMMANDS = {
     "serve": _serve,
-    "worker-seat": _worker_seat,
+    SEAT: _worker_seat,
     "demo": _demo,
     "validate": _validate,
     "migrate": _migrate,

@@ -110,3 +110,16 @@ def test_the_configuration_of_the_readme_is_one() -> None:
     assert not load_bytes(block.encode(), environ).warnings
     for example in (ROOT / "examples").glob("trino-*.yaml"):
         assert not load_bytes(example.read_bytes(), environ).warnings
+
+
+def test_the_rule_of_the_readme_leaves_questions_about_a_table_where_the_rest_of_them_goes() -> None:
+    """psql asks for a table by its name, then for its columns by its number alone."""
+    (pattern,) = re.findall(r"regex: '(.*?)'", text_of(ROOT / "README.md"))
+    named = r"SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relname OPERATOR(pg_catalog.~) '^(orders)$'"
+    assert not re.search(pattern, named)
+    for sql in (
+        "select * from orders",
+        "SELECT 1 FROM a\nJOIN public.orders o ON x",
+        "INSERT INTO orders VALUES (1)",
+    ):
+        assert re.search(pattern, sql)

@@ -31,6 +31,16 @@ QUESTIONS = (
 
 def make_data(data: Path) -> None:
     """TPC-H tables as Parquet files, made once, however many demos begin at a time. Raises ConfigError."""
+    try:
+        _make(data)
+    except OSError as error:
+        raise ConfigError(
+            f"the data cannot be made in {data}: {error.strerror or error}",
+            hint="--dir names a folder that can be written to, there already or not",
+        ) from None
+
+
+def _make(data: Path) -> None:
     if _is_there(data):
         return
     beside = Path(sys.executable).parent / "tpchgen-cli"

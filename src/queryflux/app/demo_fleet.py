@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from queryflux.app.demo_clients import Client
 from queryflux.app.fleet_status import status
-from queryflux.app.folder import CLUSTER, any_free, folder_config, free_ports, in_url
+from queryflux.app.folder import CLUSTER, any_free, folder_config, free_ports, in_url, said_as_options
 from queryflux.app.parent import LOOPBACK, Parent
 from queryflux.app.remote import Remote, RemoteError
 from queryflux.config.fleet import HistoryUplinkConfig
@@ -59,7 +59,8 @@ async def start_fleet(
         config = fleet_config(data, host, ports, persistence)
         parent = Parent(config, snapshot_of(config), WORKERS)
         try:
-            await parent.start()
+            with said_as_options():
+                await parent.start()
         except ConfigError:
             before = ports
             ports, notes = free_ports(host, wanted, WORKERS)

@@ -1,7 +1,9 @@
 """``queryflux serve --data DIR``: a folder of files behind every door, without a configuration file."""
 
+import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -20,16 +22,21 @@ DEFAULT_PORTS = {
     "flightSql": 50051,
     "adminApi": 9000,
 }
+OPTIONS = {
+    "trinoHttp": "--trino-port",
+    "postgresWire": "--postgres-port",
+    "mysqlWire": "--mysql-port",
+    "flightSql": "--flight-port",
+    "adminApi": "--admin-port",
+}
+"""The option that chooses the port of each."""
 
 
 def folder_config(
     directory: Path, host: str, ports: dict[str, int], log_level: Literal["info", "warning"] = "info"
 ) -> RootConfig:
     """The configuration that serves ``directory`` on ``host``. Raises ConfigError when it is no folder."""
-    if not directory.is_dir():
-        raise ConfigError(
-            f"{directory} is not a folder", hint="name a folder of .parquet, .csv or .json files"
-        )
+    check_folder(directory)
     listeners = {name: ListenerConfig(host=host, port=port) for name, port in ports.items()}
     return RootConfig(
         queryflux=ProcessConfig(
@@ -46,6 +53,44 @@ def folder_config(
         cluster_groups={CLUSTER: ClusterGroupConfig(members=(CLUSTER,))},
         routing_fallback=CLUSTER,
     )
+
+
+def check_folder(directory: Path) -> None:
+    """Raises ConfigError when nothing could be served from it."""
+    hint = "name a folder of .parquet, .csv or .json files"
+    try:
+        os.scandir(directory).close()
+    except (NotADirectoryError, FileNotFoundError):
+        raise ConfigError(f"{directory} is not a folder", hint=hint) from None
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {error.strerror or error}", hint=hint) from None
+
+
+def check_host(host: str) -> None:
+    """Raises ConfigError when this machine cannot listen there."""
+    try:
+        with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except (OSError, ValueError) as error:  # ValueError: no name at all
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(
+            f"cannot listen on {host}: {reason}",
+            hint="--host is an address of this machine: 127.0.0.1, or 0.0.0.0 for all that it has",
+        ) from None
+
+
+@contextmanager
+def said_as_options() -> Iterator[None]:
+    """Raises a ConfigError of what is inside with options in its hint: there is no file to set keys in."""
+    try:
+        yield
+    except ConfigError as error:
+        hint = error.hint
+        for name, flag in OPTIONS.items():
+            block = f"queryflux.{name}" if name == "adminApi" else f"queryflux.frontends.{name}"
+            hint = hint.replace(f"set {block}.port", f"choose another one with {flag}")
+            hint = hint.replace(f"set {block}.host", "choose it with --host")
+        raise ConfigError(error.message, hint=hint) from error
 
 
 def how_to_connect(host: str, ports: Mapping[str, int]) -> str:
@@ -76,7 +121,8 @@ def free_ports(
 ) -> tuple[dict[str, int], list[str]]:
     """A port for each listener: the one that was asked for, else the usual one, else, where that is taken, a
     free one; and a line for each that was replaced. Flight SQL's is the first of as many as there are
-    ``workers``, which cannot share one."""
+    ``workers``, which cannot share one. Raises ConfigError when this machine has no such address."""
+    check_host(host)
     ports: dict[str, int] = {}
     notes: list[str] = []
     for name, usual in DEFAULT_PORTS.items():

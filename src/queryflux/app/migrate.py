@@ -25,7 +25,13 @@ def migrate_file(path: Path, environ: Mapping[str, str], mode: Mode, say: Say = 
     """Do it for the database that a configuration file names, and ``say`` what there is to know. Gives
     whether the database is as it was asked to be. Raises ConfigError for a file that is wrong, has no
     database, or whose database cannot be used."""
-    persistence = load_file(path, environ, check_regex, check_password).config.queryflux.persistence
+    process = load_file(path, environ, check_regex, check_password).config.queryflux
+    persistence = process.persistence
+    if process.role == "worker":
+        raise ConfigError(
+            f"{path}: a worker has no database, and nothing to migrate",
+            hint="run it with the file of the control plane",
+        )
     if not isinstance(persistence, PostgresPersistence):
         raise ConfigError(
             f"{path}: queryflux.persistence is not PostgreSQL: this process keeps nothing in a database that "

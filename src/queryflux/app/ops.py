@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from queryflux.app.bounded_http import BoundedHttp
 from queryflux.config.listeners import Address
-from queryflux.frontends.listener import server_context
+from queryflux.frontends.listener import how_to_bind, server_context
 from queryflux.model.errors import ConfigError
 
 KEEP_ALIVE_SECS = 75
@@ -85,7 +85,7 @@ class OpsListener:
             listening.close()
             raise ConfigError(
                 f"the operator port cannot bind {host}:{port}: {error.strerror}",
-                hint=f"stop what holds the port, or set queryflux.{self._key}.port",
+                hint=how_to_bind(error, f"queryflux.{self._key}"),
             ) from error
         listening.setblocking(False)
         return listening

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import uvloop
 
-from queryflux.app.folder import folder_config, free_ports, how_to_connect
+from queryflux.app.folder import check_folder, folder_config, free_ports, how_to_connect, said_as_options
 from queryflux.app.process import QueryProcess
 from queryflux.auth.hashes import check_password
+from queryflux.config.checks_serving import is_loopback
 from queryflux.config.loader import load_file
 from queryflux.config.problems import render_problems
 from queryflux.config.root import RootConfig
@@ -35,7 +36,7 @@ def serve_file(path: Path, environ: Mapping[str, str], workers: int | None = Non
     setup(loaded.config.queryflux.logging.format, loaded.config.queryflux.logging.level)
     quieten_libraries()
     for warning in loaded.warnings:
-        log.warning("%s", render_problems([warning]))
+        log.warning("%s: %s", path, render_problems([warning]))
     return serve(loaded.config, loaded.snapshot, workers=workers)
 
 
@@ -45,12 +46,16 @@ def serve_folder(
     """Serve a folder of data files until a signal ends it; ``workers`` as for ``serve``."""
     setup("console", "info")
     quieten_libraries()
+    check_folder(directory)
     ports, notes = free_ports(host, wanted, workers or 1)
     config = folder_config(directory, host, ports)
     for note in notes:
         log.warning("%s", note)
+    if not is_loopback(host):
+        log.warning("no authentication, and reachable from the network: whoever reaches %s can query", host)
     greeting = partial(how_to_connect, host)
-    return serve(config, snapshot_of(config), greeting, workers)
+    with said_as_options():
+        return serve(config, snapshot_of(config), greeting, workers)
 
 
 def quieten_libraries() -> None:

@@ -51,12 +51,15 @@ def read_access(path: Path, environ: Mapping[str, str]) -> AdminAccess:
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(f"{show(str(path), 200)} belongs to somebody else", hint="make a file of your own")
     reading = Reading(environ, read_secret_file)
-    tree, reading.problems = parse(data)
+    try:
+        tree, reading.problems = parse(data)
+    except ConfigProblems as found:
+        raise ConfigProblems(found.problems, file=path) from None
     values: Any = {}
     with contextlib.suppress(TooManyProblems):
         values = reading.read(tree, type_of(AdminAccess), ())
     if reading.problems:
-        raise ConfigProblems(in_order(reading.problems))
+        raise ConfigProblems(in_order(reading.problems), file=path)
     return msgspec.convert(values, AdminAccess, dec_hook=decode_hook)
 
 

@@ -82,7 +82,11 @@ def check_groups(context: Context) -> None:
     """There are groups; members exist, once each; names are usable."""
     clusters = context.names("clusters")
     members = _members(context)
-    if not context.names("clusterGroups") and context.config.queryflux.role != "worker":
+    # What is misspelt at the root may be this very section: its owner is told of that alone.
+    known = {(field,) for field in RootConfig.__struct_encode_fields__}
+    misspelt = any(len(path) == 1 and path not in known for path in context.reading.broken)
+    none = not context.names("clusterGroups") and not misspelt
+    if none and context.config.queryflux.role != "worker":
         context.reading.warn(
             ("clusterGroups",), "there are no cluster groups: nothing can be queried", "add one"
         )
@@ -203,6 +207,10 @@ class _Routing:
         return path in self._context.reading.marks
 
     def _pattern(self, pattern: str, path: Path) -> None:
+        if any(char < " " and char not in "\t\r\n" for char in pattern):
+            message = f"has a control character, as a backslash in double quotes makes one: {show(pattern)}"
+            hint = "use single quotes, or double the backslash"
+            self._context.reading.warn(path, message, hint)
         if reason := self._context.regex(pattern):
             self._context.reading.problem(path, f"not a pattern: {reason}", "patterns are in RE2 syntax")
 

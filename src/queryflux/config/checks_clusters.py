@@ -195,6 +195,10 @@ class _Cluster:
         if cluster.data_path and (reason := self._context.folder(cluster.data_path)):
             message = f"{show(cluster.data_path, 200)}: {reason}; until it is a folder, queries fail"
             self._context.reading.warn((*self._path, "dataPath"), message)
+        path = cluster.database_path
+        if path and cluster.read_only and path[:8] != ":memory:" and (reason := self._context.file(path)):
+            message = f"{show(path, 200)}: {reason}; until somebody makes it, queries fail: it is read only"
+            self._context.reading.warn((*self._path, "databasePath"), message)
         if cluster.memory_limit is not None and not _MEMORY.match(cluster.memory_limit):
             self._problem(
                 "memoryLimit", f"{show(cluster.memory_limit)} is not a size", "such as 4GB or 512MiB"

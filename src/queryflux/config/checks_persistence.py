@@ -51,7 +51,7 @@ def _url_fault(url: str) -> str:
     special characters are not encoded would be taken for a host or a port, and shown as such."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("postgres", "postgresql"):
-        return "is no URL of PostgreSQL"
+        return "is not a PostgreSQL URL"
     authority = _UP_TO_PATH.match(rest)
     assert authority is not None
     behind = rest[authority.end() :]

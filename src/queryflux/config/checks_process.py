@@ -2,6 +2,7 @@
 
 from queryflux.config.auth import AuthConfig
 from queryflux.config.checks import Context
+from queryflux.config.checks_serving import is_loopback
 from queryflux.config.listeners import Address, AdminApiConfig, OpsListenerConfig
 from queryflux.config.persistence import InMemoryPersistence
 from queryflux.config.problems import Path
@@ -29,6 +30,20 @@ def check_listeners(context: Context) -> None:
     _ports(context, listeners)
     if len(listeners) == 1 and not process.serves_workers:
         context.reading.warn(base, "no door is open: nobody can send a query", "enable one")
+
+
+def check_open(context: Context) -> None:
+    """Whoever reaches a door queries with the credentials of the clusters, and nobody asked who it is."""
+    config, reading = context.config, context.reading
+    path: Path = ("auth", "provider")
+    if config.queryflux.role == "worker" or config.auth.provider != "none" or reading.is_broken(path):
+        return
+    doors = config.queryflux.frontends.named()
+    far = [name for name, door in doors.items() if door.enabled and not is_loopback(door.host)]
+    if far:
+        listeners = ", ".join(f"queryflux.frontends.{name}" for name in far)
+        message = f"no authentication, and reachable from the network: {listeners}"
+        reading.warn(path, message, "set auth.provider: static, or host: 127.0.0.1 in each of them")
 
 
 def _operators(context: Context) -> tuple[Path, Address]:

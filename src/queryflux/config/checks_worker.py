@@ -157,7 +157,7 @@ def _url(context: Context, path: Path, url: str, carries: str = _CARRIES) -> str
         parts = urlsplit(url)
         good = bool(parts.hostname) and parts.scheme in ("http", "https") and parts.port != 0
     except ValueError:
-        reading.problem(path, "is no URL", "such as https://control:9000")
+        reading.problem(path, "is not a URL", "such as https://control:9000")
         return ""
     if "@" in parts.netloc:
         # Not shown: it holds a password.

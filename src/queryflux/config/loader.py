@@ -20,7 +20,7 @@ from queryflux.config.checks import (
 )
 from queryflux.config.checks_clusters import check_clusters
 from queryflux.config.checks_persistence import check_persistence
-from queryflux.config.checks_process import check_auth, check_listeners, check_retention
+from queryflux.config.checks_process import check_auth, check_listeners, check_open, check_retention
 from queryflux.config.checks_scripts import check_scripts
 from queryflux.config.checks_serving import check_serving
 from queryflux.config.checks_worker import check_worker
@@ -52,6 +52,7 @@ SHARED_CHECKS = (
 """Those of what travels, wherever it comes from."""
 CHECKS = (
     check_listeners,
+    check_open,
     check_persistence,
     check_retention,
     check_serving,
@@ -80,15 +81,18 @@ def load_file(
     scripts: CheckScripts | None = None,
 ) -> Loaded:
     """Read and check a file. Raises ConfigError when it cannot be read, ConfigProblems (a ConfigError) when
-    it is wrong. See ``load_bytes`` for the rest."""
+    it is wrong, whose message names the file. See ``load_bytes`` for the rest."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
-    if len(data) > MAX_BYTES:
-        raise too_large()
-    return load_bytes(data, environ, check_regex, check_password, scripts)
+    try:
+        if len(data) > MAX_BYTES:
+            raise too_large()
+        return load_bytes(data, environ, check_regex, check_password, scripts)
+    except ConfigProblems as found:
+        raise ConfigProblems(found.problems, found.warnings, file=path) from None
 
 
 def load_bytes(

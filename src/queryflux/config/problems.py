@@ -31,9 +31,12 @@ class Problem:
 class ConfigProblems(ConfigError):
     """The configuration cannot be used. ``problems`` is never empty and in the order of the file."""
 
-    def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
-        """``warnings`` are what else was seen on the way."""
-        super().__init__(render_problems(problems))
+    def __init__(
+        self, problems: Sequence[Problem], warnings: Sequence[Problem] = (), file: object = None
+    ) -> None:
+        """``warnings`` are what else was seen on the way; ``file`` begins each line of the message."""
+        before = f"{file}: " if file is not None else ""
+        super().__init__("\n".join(before + render_problems([problem]) for problem in problems))
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
 

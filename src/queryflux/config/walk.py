@@ -63,6 +63,11 @@ class Reading:
         self.problems.append(self._make(path, message, hint, mark))
         self._broken.add(path)
 
+    @property
+    def broken(self) -> frozenset[Path]:
+        """Paths at which something is wrong."""
+        return frozenset(self._broken)
+
     def is_broken(self, path: Path) -> bool:
         """Whether something is wrong at this very path, so that what stands there now is only a default."""
         return path in self._broken

@@ -264,8 +264,17 @@ def _not_bound(name: str, config: ListenerConfig, error: OSError) -> ConfigError
     reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     return ConfigError(
         f"the {name} listener cannot bind {config.host}:{config.port}: {reason}",
-        hint=f"stop what holds the port, or set queryflux.frontends.{name[:1].lower()}{name[1:]}.port",
+        hint=how_to_bind(error, f"queryflux.frontends.{name[:1].lower()}{name[1:]}"),
     )
+
+
+def how_to_bind(error: OSError, block: str) -> str:
+    """What to do about an address that could not be had, which ``block`` of the configuration asks for."""
+    if error.errno == errno.EACCES:
+        return f"low ports need rights that this process does not have: set {block}.port, 1024 or above"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) or isinstance(error, socket.gaierror):
+        return f"set {block}.host to an address of this machine"
+    return f"stop what holds the port, or set {block}.port"
 
 
 def _keep_alive(listening: socket.socket) -> None:

@@ -1,8 +1,13 @@
 """The command line: exit statuses, and messages that say what to do."""
 
+import errno
 import io
 import json
 import logging
+import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from queryflux.app.folder import DEFAULT_PORTS
+from queryflux.app import parent
+from queryflux.app.folder import DEFAULT_PORTS, OPTIONS
 from queryflux.auth.hashes import check_password
-from queryflux.cli import PORT_FLAGS, main
+from queryflux.cli import MOST_WORKERS, PORT_FLAGS, main
 
 GOOD = """
 queryflux:
   frontends:
-    trinoHttp: {port: 8080}
+    trinoHttp: {host: 127.0.0.1, port: 8080}
 clusters:
   d: {engine: duckDb}
 clusterGroups:
@@ -74,6 +80,17 @@ def test_problems_are_counted(good: Path, bad: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.endswith(": 1 problem\n")
 
 
+def test_an_open_network_is_told_and_is_no_fault(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good.write_text(GOOD.replace("host: 127.0.0.1, ", ""))
+    assert main(["validate", "-c", str(good)]) == 0
+    warning, valid = capsys.readouterr().out.splitlines()
+    assert warning.startswith(
+        f"{good}: warning: auth.provider: no authentication, and reachable from the network"
+    )
+    assert "queryflux.frontends.trinoHttp" in warning
+    assert valid == f"{good}: valid"
+
+
 def test_problems_for_programs(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-c", str(bad), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
@@ -102,7 +119,132 @@ def test_a_bad_regex_and_a_bad_password_are_found_before_serving(
 
 def test_serving_a_bad_file_says_every_problem(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "-c", str(bad)]) == 1
-    assert "members" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "members" in err
+    places = [line for line in err.splitlines() if "line " in line]
+    assert len(places) > 1
+    assert all(f"{bad}: line " in line for line in places)
+
+
+def test_a_port_that_is_none_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for port in ("65536", "99999", "-1", "5432x", "", "\u0663", "9" * 5000):
+        for command in (["serve", "--data", "."], ["demo"]):
+            with pytest.raises(SystemExit) as caught:
+                main([*command, "--postgres-port", port])
+            assert caught.value.code == 2
+            err = capsys.readouterr().err
+            assert "--postgres-port: " in err
+            assert "a port is a number from 0 (any free one) to 65535" in err
+
+
+@pytest.mark.parametrize("workers", ["0", "257", "-1", "many"])
+def test_a_number_of_workers_that_is_none_is_refused(
+    workers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--data", ".", "--workers", workers])
+    assert caught.value.code == 2
+    assert (
+        f"{workers!r}: it is a number of processes, from 1 to {parent.MOST_WORKERS}"
+        in capsys.readouterr().err
+    )
+    assert MOST_WORKERS == parent.MOST_WORKERS
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (["--postgres-port", "15433"], "queryflux.frontends.postgresWire.port"),
+        (["--admin-port", "0"], "queryflux.adminApi.port"),
+        (["--host", "127.0.0.1"], "set host in queryflux.frontends.trinoHttp"),
+    ],
+)
+def test_options_of_a_folder_are_refused_beside_a_file(
+    option: list[str], instead: str, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "-c", str(good), *option]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"queryflux: {option[0]} is for --data")
+    assert instead in err
+
+
+@pytest.mark.parametrize("host", ["203.0.113.9", "nohost.invalid", "a..b"])
+def test_a_host_that_is_not_here_is_a_plain_error(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--data", str(tmp_path), "--host", host]) == 1
+    err = capsys.readouterr().err
+    assert f"queryflux: cannot listen on {host}: " in err
+    assert "--host is an address of this machine" in err
+
+
+@pytest.mark.parametrize("inside", ["none", "file"])
+def test_a_place_where_no_demo_can_be_is_a_plain_error(
+    inside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("tpchgen-cli") is None and not (Path(sys.executable).parent / "tpchgen-cli").is_file():
+        pytest.skip("needs tpchgen-cli")
+    (tmp_path / "file").touch()
+    place = Path("/proc/nope") if inside == "none" else tmp_path / "file"
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["demo", "--check", "--dir", str(place)]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert f"queryflux: the data cannot be made in {place}" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_names_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    free = [f"--{flag}-port=0" for flag, _ in PORT_FLAGS.values()]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for flag in ("postgres", "flight", "admin"):
+            assert main(["serve", "--data", str(tmp_path), *free, f"--{flag}-port={port}"]) == 1
+            err = capsys.readouterr().err
+            assert f"cannot bind 127.0.0.1:{port}" in err
+            assert f"choose another one with --{flag}-port" in err
+            assert "queryflux.frontends" not in err
+
+
+def test_a_folder_that_cannot_be_read_is_no_folder_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("queryflux.app.folder.os.scandir", refuse)
+    assert main(["serve", "--data", str(tmp_path)]) == 1
+    assert f"{tmp_path} cannot be read: Permission denied" in capsys.readouterr().err
+
+
+def test_people_are_not_offered_the_seat_of_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["statu"])
+    err = capsys.readouterr().err
+    assert "'status'" in err
+    assert "worker-seat" not in err
+    assert main(["worker-seat", "12345"]) == 1
+    assert "and nothing else" in capsys.readouterr().err
+
+
+def test_a_password_is_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["hash-password", "pw"], ["hash-password", "--kind", "sha2", "pw", "x"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        err = capsys.readouterr().err
+        assert "standard input" in err
+        assert "pw" not in err.replace("hash-password", "")
+
+
+def test_a_worker_has_nothing_to_migrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "worker.yaml"
+    control = "controlPlane: {url: 'http://127.0.0.1:9000', secret: 0123456789abcdef0123}"
+    path.write_text(f"queryflux: {{role: worker, {control}}}\n")
+    assert main(["migrate", "-c", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert "a worker has no database" in err
+    assert "persistence.type" not in err
 
 
 def test_serving_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,5 +343,6 @@ def test_help_shows_the_usual_ports(capsys: pytest.CaptureFixture[str]) -> None:
         main(["serve", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert {name: usual for name, (_, usual) in PORT_FLAGS.items()} == DEFAULT_PORTS
+    assert {name: f"--{flag}-port" for name, (flag, _) in PORT_FLAGS.items()} == OPTIONS
     for name, usual in DEFAULT_PORTS.items():
         assert f"port of {name} (default: {usual}, or a free one when it is taken)" in text

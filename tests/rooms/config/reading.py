@@ -34,10 +34,18 @@ def paths(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
     return [problem.path for problem in problems(text, environ)]
 
 
+def told(text: str, environ: Mapping[str, str] | None = None) -> tuple[Problem, ...]:
+    """The warnings of a text that loads, but for that of doors that are open to all: a fragment says neither
+    where they listen nor who may come."""
+    return tuple(it for it in load(text, environ).warnings if not it.message.startswith(OPEN))
+
+
 def warnings(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
-    """Paths of the warnings of a text that loads, but for that of a fragment without groups."""
-    found = [warning.path for warning in load(text, environ).warnings]
-    return [path for path in found if path != "clusterGroups"]
+    """Paths of the warnings, as ``told`` gives them, but for that of a fragment without groups."""
+    return [it.path for it in told(text, environ) if it.path != "clusterGroups"]
+
+
+OPEN = "no authentication, and reachable from the network: "
 
 
 SOUND = """

@@ -9,7 +9,7 @@ from queryflux.auth.hashes import check_password
 from queryflux.config.loader import load_bytes
 from queryflux.config.problems import ConfigProblems, Problem
 from tests.kit.pki import Authority
-from tests.rooms.config.reading import SOUND, load, only, paths, problems, warnings
+from tests.rooms.config.reading import OPEN, SOUND, load, only, paths, problems, told, warnings
 
 CLUSTERS: list[tuple[str, str, str]] = [
     ("engine: trino", "endpoint", "needs endpoint"),
@@ -254,9 +254,66 @@ def test_a_data_path_that_is_no_folder_is_told(tmp_path: Path) -> None:
 
 def test_nothing_to_query_is_told() -> None:
     for text in ("", "queryflux: {}", "clusters: { d: { engine: duckDb } }"):
-        (warning,) = load(text).warnings
+        (warning,) = told(text)
         assert warning.path == "clusterGroups"
         assert "nothing can be queried" in warning.message
+
+
+def test_a_misspelt_section_is_all_that_is_said() -> None:
+    for text in ("cluster: {}", "clusterGroup: {}", "queryfux: {}"):
+        with pytest.raises(ConfigProblems) as caught:
+            load(text)
+        assert len(caught.value.problems) == 1
+        assert "clusterGroups" not in [it.path for it in caught.value.warnings]
+    with pytest.raises(ConfigProblems) as caught:
+        load("queryflux: { rol: worker }")
+    assert "clusterGroups" in [it.path for it in caught.value.warnings]
+
+
+def test_open_doors_without_authentication_are_told_once() -> None:
+    doors = "trinoHttp: { port: 1 }, mysqlWire: { host: 127.0.0.1, port: 2 }, "
+    doors += "postgresWire: { host: '%s', port: 3 }"
+    text = f"queryflux: {{ frontends: {{ {doors} }} }}\n" + SOUND
+    for host in ("0.0.0.0", "::", "", "10.1.2.3", "queryflux.internal"):
+        (warning,) = load(text % host).warnings
+        assert warning.path == "auth.provider"
+        listeners = "queryflux.frontends.trinoHttp, queryflux.frontends.postgresWire"
+        assert warning.message == OPEN + listeners
+        assert "127.0.0.1" in warning.hint
+    here = (text % "localhost").replace("{ port: 1 }", "{ host: '::1', port: 1 }")
+    assert not load(here).warnings
+    shut = here.replace("host: '::1', port: 1", "enabled: false")
+    assert not load(shut).warnings
+
+
+def test_who_is_asked_for_a_password_is_no_news() -> None:
+    user = "auth: { provider: static, required: true, staticUsers: { users: { ada: { password: x } } } }\n"
+    doors = "queryflux: { frontends: { trinoHttp: { enabled: false }, postgresWire: { port: 3 } } }\n"
+    assert not load(doors + user + SOUND).warnings
+
+
+def test_a_control_character_in_a_pattern_is_told() -> None:
+    text = "routers: [{ type: queryRegex, rules: [{ regex: %s, targetGroup: pool }] }]\n" + SOUND
+    (warning,) = told(text % r'"(?i)\borders\b"')
+    assert warning.path == "routers[0].rules[0].regex"
+    assert "control character" in warning.message
+    assert "single quotes" in warning.hint
+    for written in (r"'(?i)\borders\b'", r'"(?i)\\borders"', r'"a\tb\n"'):
+        assert not told(text % written)
+    compound = (
+        "{ type: compound, combine: all, targetGroup: pool, conditions: [{ type: queryRegex, regex: %s }] }"
+    )
+    (warning,) = told(f"routers: [{compound}]\n" % r'"\bx"' + SOUND)
+    assert warning.path == "routers[0].conditions[0].regex"
+
+
+def test_a_read_only_database_that_is_not_there_is_told(tmp_path: Path) -> None:
+    text = "clusters: {{ c: {{ engine: duckDb, databasePath: {}, readOnly: {} }} }}"
+    missing, there = tmp_path / "none.duckdb", tmp_path / "there.duckdb"
+    there.touch()
+    assert warnings(text.format(missing, "true")) == ["clusters.c.databasePath"]
+    assert not warnings(text.format(missing, "false"))  # it is made
+    assert not warnings(text.format(there, "true"))
 
 
 def test_access_and_routing_name_users_that_exist() -> None:

@@ -95,7 +95,7 @@ def test_the_admin_api_under_queryflux_wins() -> None:
     loaded = load("adminApi: { port: 1 }\nqueryflux: { adminApi: { port: 2 } }")
     assert loaded.config.queryflux.admin_api.port == 2
     warning = loaded.warnings[0]
-    assert [item.path for item in loaded.warnings] == ["adminApi", "clusterGroups"]
+    assert [item.path for item in loaded.warnings] == ["adminApi", "auth.provider", "clusterGroups"]
     assert "is used" in warning.message
 
 
@@ -142,7 +142,11 @@ def test_adbc_keys_give_one_warning_and_the_engine_is_refused() -> None:
     with pytest.raises(ConfigProblems) as caught:
         load_bytes(textwrap.dedent(text).encode(), {})
     assert [item.path for item in caught.value.problems] == ["clusters.snow.engine"]
-    assert [item.path for item in caught.value.warnings] == ["clusters.snow", "clusterGroups"]
+    assert [item.path for item in caught.value.warnings] == [
+        "clusters.snow",
+        "auth.provider",
+        "clusterGroups",
+    ]
     assert "hunter2" not in f"{caught.value} {caught.value.warnings}"
 
 

@@ -10,7 +10,9 @@ from tests.rooms.config.reading import SOUND, load, only, paths, problems, warni
 
 
 def test_a_sound_file_loads_without_a_word() -> None:
-    assert not load(SOUND).warnings
+    assert not load(
+        "queryflux: { frontends: { trinoHttp: { host: 127.0.0.1, port: 8080 } } }" + SOUND
+    ).warnings
 
 
 def test_every_problem_comes_at_once_in_the_order_of_the_file() -> None:

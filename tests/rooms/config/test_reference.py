@@ -88,6 +88,7 @@ def test_the_examples_load_without_a_warning(path: Path) -> None:
     environ = dict.fromkeys(names, "sesame-of-forty-thieves") | {
         "DATA_DIR": str(path.parent),
         "DATABASE_URL": "postgres://db/queryflux",
+        "SALES_DB": str(path),  # there, which is all that is looked at
     }
     loaded = load_file(path, environ, None, _bad_password)
     assert not loaded.warnings

@@ -84,7 +84,8 @@ class FlightSqlDoor:
         except (pa.ArrowException, flight.FlightError, OSError) as error:
             raise ConfigError(
                 f"the flightSql listener cannot bind {host}:{port}: {error}",
-                hint="stop what holds the port, set another one, or check certFile and keyFile",
+                hint="stop what holds the port, or set queryflux.frontends.flightSql.port; "
+                "with tls check certFile and keyFile too",
             ) from error
 
     def stop_accepting(self) -> None:

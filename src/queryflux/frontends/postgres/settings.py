@@ -157,7 +157,7 @@ class Settings:
             raise PostgresError(
                 f'unrecognized configuration parameter "{name}"',
                 "42704",
-                hint="settings of the engine behind this door belong into its own configuration",
+                hint="settings of the engine behind this door belong in its own configuration",
             )
         if local:
             if not self.in_transaction:
