@@ -372,6 +372,35 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, persistence: str, messag
     assert "hidden-word" not in told.stderr
 
 
+@pytest.mark.parametrize("command", ["migrate", "serve"])
+def test_a_wrong_password_and_a_missing_database_are_said_once_with_what_to_do(
+    command: str, tmp_path: Path
+) -> None:
+    with new_database("postgres15", last=0) as made:
+        host, port = made.server.host, made.server.port
+        urls = {
+            f"postgres://scram:hidden-word@{host}:{port}/{made.name}": (
+                "password authentication failed",
+                "check the user",
+            ),
+            f"postgres://trusted@{host}:{port}/nowhere": (
+                'database "nowhere" does not exist',
+                "make the database",
+            ),
+        }
+        for url, (said, hint) in urls.items():
+            config = tmp_path / "config.yaml"
+            config.write_text(
+                f"queryflux: {{persistence: {{type: postgres, url: '{url}?sslmode=disable'}}}}\n"
+            )
+            told = queryflux(command, "-c", str(config))
+            assert told.returncode == 1
+            assert told.stderr.count(said) == 1, told.stderr
+            assert f"  {hint}" in told.stderr
+            assert "cannot connect" not in told.stderr
+            assert "hidden-word" not in told.stderr
+
+
 def test_a_process_that_may_not_migrate_does_not_start_before_somebody_has(
     empty: Database, tmp_path: Path
 ) -> None:

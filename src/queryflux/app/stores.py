@@ -174,8 +174,17 @@ def said_of(persistence: Persistence) -> Iterator[None]:
         said = f" ({error.hint})" if error.hint and not hint else ""
         raise ConfigError(
             f"queryflux.persistence, {where_of(persistence)}: {error.message}{said}",
-            hint=hint or "see docs/configuration.md, configuration in a database",
+            hint=hint or _what_to_do(error.__cause__),
         ) from error
+
+
+def _what_to_do(cause: BaseException | None) -> str:
+    state = str(getattr(cause, "sqlstate", "") or "")
+    if state.startswith("28"):
+        return "check the user and the password under queryflux.persistence, and the server's pg_hba.conf"
+    if state == "3D000":
+        return "make the database, for example with createdb, or name another one under queryflux.persistence"
+    return "see docs/configuration.md, configuration in a database"
 
 
 def where_of(persistence: Persistence) -> str:

@@ -105,6 +105,7 @@ class Pool:
         self._tidy: Timer | None = None
         self._closed = False
         self._failing = False
+        self._reached = False
         self._connections = metrics.gauge("queryflux_store_pool_connections", pool=name)
         self._in_use = metrics.gauge("queryflux_store_pool_in_use", pool=name)
         self._queue = metrics.gauge("queryflux_store_pool_waiting", pool=name)
@@ -245,6 +246,7 @@ class Pool:
                 raise
             self._tell(unavailable(fault, error))
             raise unavailable(fault, error) from error
+        self._reached = True
         if self._failing:
             self._failing = False
             log.info("the %s pool reaches its database again", self.name)
@@ -258,7 +260,9 @@ class Pool:
         """Log the first of several failures."""
         if not self._failing:
             self._failing = True
-            log.warning("the %s pool cannot connect: %s (%s)", self.name, error.message, error.hint)
+            first = self.name == "admin" and not self._reached  # a start ends with it, and says why
+            level = logging.DEBUG if first else logging.WARNING
+            log.log(level, "the %s pool cannot connect: %s (%s)", self.name, error.message, error.hint)
 
     def _drop_idle(self) -> None:
         """At once: to take leave of a server that is silent takes long, and the places are needed."""
