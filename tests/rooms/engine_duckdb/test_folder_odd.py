@@ -65,44 +65,44 @@ def outside(folder: Path) -> Path:
 
 def loop(folder: Path) -> str:
     (folder / "loop.csv").symlink_to("loop.csv")
-    return f"{folder}/loop.csv: too many levels of symbolic links"
+    return f"{folder}/loop.csv: left out: too many levels of symbolic links"
 
 
 def loop_without_an_ending(folder: Path) -> str:
     (folder / "ping").symlink_to("pong")
     (folder / "pong").symlink_to("ping")
-    return f"{folder}/ping: too many levels of symbolic links"
+    return f"{folder}/ping: left out: too many levels of symbolic links"
 
 
 def loop_in_a_folder(folder: Path) -> str:
     (folder / "sub").mkdir()
     (folder / "sub" / "loop.csv").symlink_to("loop.csv")
-    return f"{folder}/sub/loop.csv: too many levels of symbolic links"
+    return f"{folder}/sub/loop.csv: left out: too many levels of symbolic links"
 
 
 def link_to_nothing(folder: Path) -> str:
     (folder / "gone.csv").symlink_to("nothing.csv")
-    return f"{folder}/gone.csv: a link that leads nowhere"
+    return f"{folder}/gone.csv: left out: a link that leads nowhere"
 
 
 def link_outside(folder: Path) -> str:
     (folder / "out.csv").symlink_to(outside(folder) / "x.csv")
-    return f"{folder}/out.csv: a link that leads outside the folder"
+    return f"{folder}/out.csv: left out: a link that leads outside the folder"
 
 
 def folder_outside(folder: Path) -> str:
     (folder / "out").symlink_to(outside(folder))
-    return f"{folder}/out: a link that leads outside the folder"
+    return f"{folder}/out: left out: a link that leads outside the folder"
 
 
 def pipe(folder: Path) -> str:
     os.mkfifo(folder / "pipe.csv")
-    return f"{folder}/pipe.csv: not a regular file"
+    return f"{folder}/pipe.csv: left out: not a regular file"
 
 
 def no_utf8(folder: Path) -> str:
     (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.csv"))).write_text("a\n1\n")
-    return f"{folder}/\\udcff.csv: a name that is not UTF-8"
+    return f"{folder}/\\udcff.csv: left out: a name that is not UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,45 @@ async def test_a_folder_that_may_not_be_read_hides_no_other(
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert await Asking(engine).rows("SELECT * FROM t") == [(1,)]
-    assert warnings(caplog) == [f"{folder}/shut: permission denied"]
+    assert warnings(caplog) == [f"{folder}/shut: left out: permission denied"]
+
+
+async def test_a_file_that_may_not_be_read_leaves_the_rest_of_its_folder(
+    folder: Path,
+    engine: DuckDbEngine,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (folder / "mix").mkdir()
+    for name in ("a", "b"):
+        (folder / "mix" / f"{name}.csv").write_text(f"x\n{name}\n")
+    real = os.access
+    shut = True
+
+    def access(path: str, mode: int) -> bool:
+        return not (shut and str(path).endswith("b.csv")) and real(path, mode)
+
+    monkeypatch.setattr(os, "access", access)  # root may read everything
+    assert await Asking(engine).rows("SELECT * FROM mix") == [("a",)]
+    assert warnings(caplog) == [f"{folder}/mix/b.csv: left out: permission denied"]
+    shut = False
+    await clock.advance(RESCAN_SECONDS)
+    assert await Asking(engine).rows("SELECT * FROM mix ORDER BY x") == [("a",), ("b",)]
+
+
+async def test_a_broken_file_takes_its_folder_with_it_and_both_are_named(
+    folder: Path, engine: DuckDbEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "mix").mkdir()
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT 1 AS x) TO '{folder}/mix/a.parquet'")
+    (folder / "mix" / "b.parquet").write_text("no parquet at all")
+    assert await tables(engine) == ["t"]
+    (said,) = warnings(caplog)
+    assert said.startswith(f"{folder}/mix is not a table: ")
+    assert "mix/b.parquet" in said
+    assert "a.parquet" not in said
 
 
 async def test_links_that_are_no_data_are_not_worth_a_line(

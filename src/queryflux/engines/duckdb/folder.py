@@ -56,6 +56,7 @@ class Source:
     stem: str
     format: str
     is_folder: bool
+    path: str
     files: tuple[str, ...]
     mark: Mark
 
@@ -145,6 +146,8 @@ class _Walk:
                 if self.is_directory(entry, top=False):
                     waiting.extend(self.visible(entry.path)[::-1])
                 elif found := self.file(entry):
+                    if not os.access(entry.path, os.R_OK):  # one that DuckDB cannot open costs all the others
+                        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
                     yield found[1:]
 
     def folder(self, entry: os.DirEntry[str]) -> None:
@@ -161,7 +164,7 @@ class _Walk:
                 f"a folder with files of several formats: its table has those of {kind},"
                 f" and {left_out} of {' and '.join(others)} are left out"
             )
-        self.looked.sources.append(_source(entry.name, kind, True, by_format[kind]))
+        self.looked.sources.append(_source(entry.name, kind, entry.path, by_format[kind], is_folder=True))
 
     @contextmanager
     def noting(self, path: str) -> Iterator[None]:
@@ -169,12 +172,12 @@ class _Walk:
         try:
             yield
         except Odd as odd:
-            self.looked.odd[path] = str(odd)
+            self.looked.odd[path] = f"left out: {odd}"
         except OSError as error:
             if error.errno != errno.ENOENT:
-                self.looked.odd[path] = (error.strerror or str(error)).lower()
+                self.looked.odd[path] = f"left out: {(error.strerror or str(error)).lower()}"
             elif os.path.islink(path):
-                self.looked.odd[path] = "a link that leads nowhere"
+                self.looked.odd[path] = "left out: a link that leads nowhere"
 
 
 def scan(root: Path) -> Looked:
@@ -186,7 +189,7 @@ def scan(root: Path) -> Looked:
                 walk.folder(entry)
             elif found := walk.file(entry):
                 stem, kind, mark = found
-                walk.looked.sources.append(_source(stem, kind, False, list(mark)))
+                walk.looked.sources.append(_source(stem, kind, entry.path, list(mark)))
     walk.looked.sources.sort(key=lambda source: (source.is_folder, _RANK[source.format], source.stem))
     return walk.looked
 
@@ -196,9 +199,11 @@ def glob_safe(path: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)
 
 
-def _source(stem: str, kind: str, is_folder: bool, marks: list[tuple[str, int, int]]) -> Source:
+def _source(
+    stem: str, kind: str, path: str, marks: list[tuple[str, int, int]], *, is_folder: bool = False
+) -> Source:
     files = tuple(glob_safe(path) for path, _, _ in marks)
-    return Source(stem, kind, is_folder, files, tuple(marks))
+    return Source(stem, kind, is_folder, path, files, tuple(marks))
 
 
 def named(sources: list[Source]) -> dict[str, Source]:
@@ -306,7 +311,7 @@ class Folder:
             cursor.execute(sql)
         except duckdb.Error as error:
             reason = translate(error, sql).message
-            log.warning("%s is not a table: %s", _printable(source.mark[0][0]), reason)
+            log.warning("%s is not a table: %s", _printable(source.path), reason)
             self._broken[name] = (source.mark, reason)
             if self._views.pop(name, None) is not None:
                 cursor.execute(f"DROP VIEW IF EXISTS {_qualified(name)}")
