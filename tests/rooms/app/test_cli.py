@@ -168,6 +168,18 @@ def test_options_of_a_folder_are_refused_beside_a_file(
     assert instead in err
 
 
+def test_a_folder_that_is_served_to_the_network_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("queryflux.app.serve.serve", lambda *_: 0)
+    monkeypatch.setattr("queryflux.app.serve.setup", lambda *_: None)  # it takes the log to itself
+    free = [f"--{flag}-port=0" for flag, _ in PORT_FLAGS.values()]
+    for host, told in (("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)):
+        caplog.clear()
+        assert main(["serve", "--data", str(tmp_path), *free, "--host", host]) == 0
+        assert ("no authentication, and reachable from the network" in caplog.text) is told
+
+
 @pytest.mark.parametrize("host", ["203.0.113.9", "nohost.invalid", "a..b"])
 def test_a_host_that_is_not_here_is_a_plain_error(
     host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
