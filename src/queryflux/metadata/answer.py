@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queryflux.engines.port import Engine
-from queryflux.metadata.catalogs import EngineCatalog, catalog_of, forget
+from queryflux.metadata.catalogs import POSTGRES_HOME, EngineCatalog, catalog_of, forget
 from queryflux.metadata.listing import Listing
 from queryflux.metadata.recognise import MetadataQuery
 from queryflux.metadata.session import SessionValues
@@ -141,7 +141,7 @@ async def _ask(
             session = replace(session, database=listing.renamed.get(wanted, session.database))
     async with known.turns:
         return await _on_thread(
-            known, listing, lambda: _values(question.dialect, session, identity, listing), run
+            known, listing, lambda: _values(question.dialect, session, identity, listing, known.home), run
         )
 
 
@@ -180,14 +180,17 @@ async def _on_thread(
             known.give_back(store)
 
 
-def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing: Listing) -> SessionValues:
+def _values(
+    dialect: str, session: Session, identity: VerifiedIdentity, listing: Listing, home: str
+) -> SessionValues:
     part = listing.within(session.catalog)
     trino = session.protocol is ClientProtocol.TRINO_HTTP
-    if trino or (dialect == "mysql" and session.database):
+    usual: str | None
+    fallback = ""
+    if trino:
         usual = session.database
     elif dialect == "mysql":
-        names = {schema for _, schema in part.schemas}
-        usual = names.pop() if len(names) == 1 else None
+        usual, fallback = _mysql_schemas(session.database or "", part, home)
     else:
         usual = part.default_schema(session.database)
     catalogs = part.catalogs
@@ -198,11 +201,25 @@ def _values(dialect: str, session: Session, identity: VerifiedIdentity, listing:
         user=identity.user,
         database=database,
         schema=usual or "",
+        fallback=fallback,
         catalog=session.catalog.lower() if session.catalog and trino else None,
         search_path=tuple(name for name in path if name and name != "$user") or ((usual,) if usual else ()),
         peer=session.peer,
         extra=session.extra if dialect in ("postgres", "mysql") else {},
     )
+
+
+def _mysql_schemas(database: str, listing: Listing, home: str) -> tuple[str, str]:
+    """The schemas in which a statement of such a client finds plain names: the current one, and the next. A
+    database that is the engine's own, and not a schema of it, means the one that engines begin in."""
+    names = {schema.lower() for _, schema in listing.schemas}
+    if not database:
+        schemas = {schema for _, schema in listing.schemas}
+        return (schemas.pop() if len(schemas) == 1 else ""), home
+    if database.lower() in names:
+        return database, home if home == POSTGRES_HOME else ""  # DuckDB looks into one schema
+    is_catalog = home in names and database.lower() in map(str.lower, listing.catalogs)
+    return (home if is_catalog else database), home
 
 
 def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> tuple[str, "pa.Table | None"]:
@@ -218,6 +235,11 @@ def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> 
     if wanted.table is None:
         return wanted.sql, None
     entry = _find(listing, wanted)
+    if entry is None and store.values.fallback:
+        # The same for a name with its database: then there is no second place.
+        next_one = shown(question.text, question.dialect, replace(store.values, schema=store.values.fallback))
+        entry = _find(listing, next_one)
+        wanted = next_one if entry is not None else wanted
     if entry is None:
         raise _no_table(question.dialect, wanted)
     if wanted.create:

@@ -23,6 +23,8 @@ LISTING_SECS = 30.0
 MAX_STORES = 8
 """Stores of one engine that wait for their next question."""
 MAX_RUNNING = 4
+POSTGRES_HOME = "public"
+_HOMES = {"postgres": POSTGRES_HOME, "duckdb": "main"}
 
 
 @dataclass
@@ -32,6 +34,8 @@ class EngineCatalog:
     engine_name: str
     has_catalogs: bool = False
     """Capability.CATALOGS."""
+    home: str = ""
+    """The schema of plain names where a client's database is none of the engine's."""
     listed_at: float = float("-inf")
     listing: Listing | None = None
     asking: "asyncio.Task[Listing] | None" = None
@@ -127,7 +131,9 @@ def catalog_of(engine: Engine) -> EngineCatalog:
     """What is known of ``engine``."""
     known = _catalogs.get(engine)
     if known is None:
-        known = _catalogs[engine] = EngineCatalog(engine.name, Capability.CATALOGS in engine.capabilities)
+        has_catalogs = Capability.CATALOGS in engine.capabilities
+        home = "" if has_catalogs else _HOMES.get(engine.dialect, "")
+        known = _catalogs[engine] = EngineCatalog(engine.name, has_catalogs, home)
     return known
 
 

@@ -130,6 +130,11 @@ def _current(values: SessionValues) -> str:
     return values.schema
 
 
+def _place(path: Sequence[str], values: SessionValues) -> str:
+    """The database of a table that is called by ``path``."""
+    return path[-2] if len(path) > 1 else values.schema or values.fallback or _current(values)
+
+
 def _databases(words: Words, values: SessionValues) -> Shown:
     title, pattern = _titled("Database", words)
     like = f"WHERE SCHEMA_NAME LIKE {pattern} " if pattern else ""
@@ -157,10 +162,8 @@ def _tables(words: Words, values: SessionValues, full: bool) -> Shown:
 def _columns(words: Words, values: SessionValues, full: bool = False, described: bool = False) -> Shown:
     path = words.path()
     name = path[-1]
-    database = path[-2] if len(path) > 1 else ""
-    if not described and words.peek() in ("FROM", "IN"):
-        database = _database(words, values)
-    database = database or _current(values)
+    explicit = not described and words.peek() in ("FROM", "IN")
+    database = _database(words, values) if explicit else _place(path, values)
     collation = "COLLATION_NAME AS Collation, " if full else ""
     comment = ", PRIVILEGES AS Privileges, COLUMN_COMMENT AS Comment" if full else ""
     sql = (
@@ -177,7 +180,8 @@ def _columns(words: Words, values: SessionValues, full: bool = False, described:
 def _indexes(words: Words, values: SessionValues) -> Shown:
     words.take("FROM", "IN")
     path = words.path()
-    database = path[-2] if len(path) > 1 else _database(words, values)
+    explicit = len(path) == 1 and words.peek() in ("FROM", "IN")
+    database = _database(words, values) if explicit else _place(path, values)
     where = f"TABLE_SCHEMA = {literal(database)} AND TABLE_NAME = {literal(path[-1])}"
     sql = f"SELECT {_INDEX_COLUMNS} FROM {_SCHEMA}.statistics WHERE {where}"
     return Shown(_filtered(sql, "Key_name", words), ("", database, path[-1]))
@@ -193,7 +197,7 @@ def _create(words: Words, values: SessionValues) -> Shown:
         text = literal(f"CREATE DATABASE `{name}` /*!40100 DEFAULT CHARACTER SET utf8mb4 */")
         return Shown(f"SELECT {literal(name)} AS `Database`, {text} AS `Create Database`")
     path = words.path()
-    database = path[-2] if len(path) > 1 else _current(values)
+    database = _place(path, values)
     return Shown("", ("", database, path[-1]), create=True)
 
 

@@ -47,13 +47,15 @@ SETTINGS: dict[str, Mapping[str, str]] = {"postgres": _POSTGRES_SETTINGS, "mysql
 
 @dataclass(frozen=True, slots=True)
 class SessionValues:
-    """``database`` is what current_database() says, ``schema`` the current schema (empty: none), ``catalog``
-    the Trino session's catalog, ``extra`` the protocol's own settings, which win over the usual ones."""
+    """``database`` is what current_database() says, ``schema`` the current schema (empty: none), ``fallback``
+    the one in which a MySQL client's plain names are looked for next, ``catalog`` the Trino session's
+    catalog, ``extra`` the protocol's own settings, which win over the usual ones."""
 
     dialect: str = ""
     user: str = ""
     database: str = ""
     schema: str = ""
+    fallback: str = ""
     catalog: str | None = None
     search_path: tuple[str, ...] = ()
     peer: str = ""

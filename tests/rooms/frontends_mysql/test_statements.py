@@ -75,7 +75,7 @@ async def test_the_preambles_of_clients() -> None:
                 "SET @a = 5, @b = 'it''s'",
                 "SELECT @a, @b, @c",
                 "SHOW VARIABLES LIKE 'lower_case_%'",
-                "SELECT ROW_COUNT(), LAST_INSERT_ID()",
+                "SELECT ROW_COUNT()",
             ),
         )
         assert found[2][0][0].endswith(",NO_AUTO_VALUE_ON_ZERO")
@@ -101,6 +101,28 @@ async def test_query_tags_and_other_keys_reach_the_next_statement() -> None:
         session = place.engine.requests[0].session
         assert session.tags == {"team": "eng", "batch": None}
         assert session.extra["agent_id"] == "a7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT LAST_INSERT_ID()",
+        "SELECT last_insert_id() AS id LIMIT 1",
+        "SELECT ROW_COUNT(), LAST_INSERT_ID()",
+        "SELECT @@identity",
+        "SELECT @@session.last_insert_id",
+        "SET @id = LAST_INSERT_ID()",
+        "SELECT * FROM t WHERE id = @@identity",
+    ],
+)
+async def test_the_last_insert_id_is_refused_and_no_zero(text: str) -> None:
+    async with house() as place, RawClient(place.port) as client:
+        await client.log_in()
+        answer = (await client.query(text))[0]
+        assert error_number(answer) == 1235
+        assert b"is not known here" in answer
+        assert place.pipeline.texts == []
+        assert (await client.query("SELECT 1"))[0][0] == 1
 
 
 async def test_set_is_all_or_nothing() -> None:

@@ -97,3 +97,76 @@ async def test_no_list_is_put_in_order_on_the_loop(
     for _ in range(2):
         assert "information_schema" in await client.values("SHOW DATABASES")
     assert done == [(step, False) for step in steps]
+
+
+PUBLIC = TableRef("shop", "public", "orders")
+ANOTHER = TableRef("shop", "other", "things")
+SHOP_COLUMNS = [ColumnRef(PUBLIC, "id", "INTEGER", False, 1), ColumnRef(ANOTHER, "a", "INTEGER", True, 1)]
+
+
+class Shop(TableEngine):
+    """Of PostgreSQL's kind: its database is called shop, and ``public`` is searched after the client's."""
+
+    dialect = "postgres"
+
+    def __init__(self) -> None:
+        super().__init__(PUBLIC, ANOTHER)
+        self.places = [("shop", "public"), ("shop", "other")]
+
+    async def columns(self, schema: str | None = None, table: str | None = None) -> list[ColumnRef]:
+        return SHOP_COLUMNS
+
+
+@pytest.mark.parametrize("database", [None, "shop", "SHOP", "public", "other", "nope"])
+@pytest.mark.parametrize("sql", ["DESCRIBE orders", "SHOW COLUMNS FROM orders", "SHOW FULL FIELDS IN orders"])
+async def test_a_described_table_is_the_one_that_postgres_would_find(database: str | None, sql: str) -> None:
+    assert await Client("mysql", Shop(), database=database).values(sql) == ["id"]
+    assert await Client("mysql", Shop(), database=database).values("SHOW CREATE TABLE orders") == ["orders"]
+    assert await Client("mysql", Shop(), database=database).values("SHOW INDEX FROM orders") == []
+
+
+@pytest.mark.parametrize(
+    ("database", "sql"),
+    [
+        ("shop", "DESCRIBE things"),
+        ("public", "DESCRIBE things"),
+        ("nope", "DESCRIBE things"),
+        (None, "DESCRIBE things"),
+        ("shop", "DESCRIBE shop.orders"),
+        ("other", "DESCRIBE other.orders"),
+        ("public", "SHOW COLUMNS FROM orders FROM other"),
+        ("public", "SHOW INDEX FROM orders FROM other"),
+    ],
+)
+async def test_a_table_that_postgres_would_not_find(database: str | None, sql: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        await Client("mysql", Shop(), database=database).values(sql)
+    assert caught.value.number == 1146
+
+
+async def test_the_engines_own_database_shows_the_tables_of_plain_names() -> None:
+    assert await Client("mysql", Shop(), database="shop").values("SHOW TABLES") == ["orders"]
+    assert await Client("mysql", Shop(), database="other").values("SHOW TABLES") == ["things"]
+    for database, number in ((None, 1046), ("nope", 1049)):
+        with pytest.raises(EngineError) as caught:
+            await Client("mysql", Shop(), database=database).values("SHOW TABLES")
+        assert caught.value.number == number
+
+
+@pytest.mark.parametrize(
+    ("database", "found"), [("lake", True), ("nope", True), (None, True), ("raw", False)]
+)
+async def test_duckdb_looks_into_one_schema(database: str | None, found: bool) -> None:
+    engine = TableEngine(ORDERS, RECENT, EVENTS)
+    asked = Client("mysql", engine, database=database).values("DESCRIBE recent")
+    if found:
+        assert await asked == ["id"]
+    else:
+        with pytest.raises(EngineError, match=r"Table 'raw\.recent' doesn't exist"):
+            await asked
+
+
+@pytest.mark.parametrize("database", ["nope", None])
+async def test_an_engine_with_many_catalogs_has_no_such_place(database: str | None) -> None:
+    with pytest.raises(EngineError):
+        await shown("DESCRIBE recent", database=database)

@@ -12,7 +12,7 @@ from queryflux.model.protocol import ClientProtocol
 from queryflux.model.settings import Value
 from queryflux.model.statement import Session
 from queryflux.wire.mysql.constants import SERVER_VERSION
-from queryflux.wire.mysql.errors import MySqlError
+from queryflux.wire.mysql.errors import NOT_SUPPORTED, MySqlError, ServerError
 
 _TAGS = "query_tags"
 
@@ -95,6 +95,8 @@ class ClientSession:
         """``@@name``. Raises ServerError."""
         if name in ("warning_count", "error_count"):
             return int(self.error is not None)
+        if name in ("last_insert_id", "identity"):
+            raise _no_insert_id(f"@@{name}")
         return self.variables.get(name, globally=globally)
 
     def user_variable(self, name: str) -> str | int | None:
@@ -102,7 +104,7 @@ class ClientSession:
         return self.variables.user.get(name)
 
     def function(self, name: str) -> str | int | None:
-        """A function about the connection."""
+        """A function about the connection. Raises ServerError for one that has no answer."""
         host = self.peer.rpartition(":")[0] or "localhost"
         if name in ("DATABASE", "SCHEMA"):
             return self.database or None
@@ -110,10 +112,20 @@ class ClientSession:
             return f"{self.identity.user}@%"
         if name in ("USER", "SESSION_USER", "SYSTEM_USER"):
             return f"{self.identity.user}@{host}"
+        if name == "LAST_INSERT_ID":
+            raise _no_insert_id("LAST_INSERT_ID()")
         numbers = {
             "CONNECTION_ID": self.connection_id,
             "ROW_COUNT": self.row_count,
             "FOUND_ROWS": self.found_rows,
-            "LAST_INSERT_ID": 0,
         }
         return SERVER_VERSION if name == "VERSION" else numbers[name]
+
+
+def _no_insert_id(name: str) -> ServerError:
+    """A zero would be believed: no engine tells which id it gave to a row."""
+    return ServerError(
+        NOT_SUPPORTED,
+        f"{name} is not known here: the engine does not tell which id it gave to a row",
+        hint="INSERT ... RETURNING id gives it where the engine has that",
+    )
