@@ -121,6 +121,7 @@ class ScriptedLive(Live):
 
     def __init__(self) -> None:
         self.enabled = True
+        self.down = ""
         self.limit: int | None = 5
         self.queries = {"q1": "engine-1"}
         self.probed: list[ClusterConfig] = []
@@ -137,8 +138,8 @@ class ScriptedLive(Live):
             running_queries=2,
             queued_queries=1,
             max_running_queries=self.limit,
-            is_healthy=True,
-            unhealthy_reason=None,
+            is_healthy=not self.down,
+            unhealthy_reason=self.down or None,
             enabled=self.enabled,
         )
         return [state]

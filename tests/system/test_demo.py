@@ -108,7 +108,7 @@ def test_the_demo_is_a_fleet_on_free_ports_that_ends_whole_on_ctrl_c(tmp_path: P
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
             rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0, rest
-    assert rest == ""
+    assert rest == "Stopping.\n"
     assert len(children) >= 4, "two workers, PostgreSQL and its keeper"
     assert not [child for child in children if lives(child)]
     assert list(tmp_path.iterdir()) == []

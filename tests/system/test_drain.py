@@ -162,6 +162,7 @@ def test_without_anything_to_do_it_ends_at_once(process: Draining) -> None:
     for client in clients:
         client.close()
     assert not any("Traceback" in line or '"level":"error"' in line for line in process.lines)
+    assert any("a second signal (Ctrl-C) ends them" in line for line in process.lines)
 
 
 @pytest.mark.parametrize("door", [POSTGRES, MYSQL], ids=lambda door: door.name)

@@ -322,7 +322,8 @@ def queue_full(group: Group, waiting: int) -> QueueFull | None:
     if group.max_queued is None or waiting < group.max_queued:
         return None
     return QueueFull(
-        f"group {group.name!r} has {waiting} queries waiting: its maxQueuedQueries{_unanswered(group)}",
+        f"group {group.name!r} has {waiting} {'query' if waiting == 1 else 'queries'} waiting, and its "
+        f"maxQueuedQueries is {group.max_queued}{_unanswered(group)}",
         hint="retry later, or raise maxQueuedQueries or maxRunningQueries of the group",
     )
 

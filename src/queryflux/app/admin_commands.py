@@ -13,9 +13,13 @@ from queryflux.config.candidate import read_sections
 from queryflux.config.document import MAX_BYTES
 from queryflux.config.problems import ConfigProblems, one_of, render_problems, show
 from queryflux.controlplane.changes import change_of, rendered
-from queryflux.model.errors import ConfigError
+from queryflux.model.errors import ConfigError, QueryNotFound
 
 PREVIEW_LENGTH = 60
+NOTHING_TO_APPLY = (
+    "has no section that is applied (queryflux is not: a process reads it from its own file when it starts)"
+)
+ELSEWHERE = "queries of workers elsewhere are not listed here: queryflux status has how many each runs"
 
 
 def config_get(remote: Remote, part: str, *, as_json: bool) -> str:
@@ -47,6 +51,8 @@ def config_put(
     count = len(done["changes"])
     what = "would change" if dry_run else "changed"
     lines.append(f"{count} {what}; the configuration is at {done['sequence']}" if count else "no changes")
+    if not sections:
+        lines[-1] += f": {file} {NOTHING_TO_APPLY}"
     return "\n".join(lines)
 
 
@@ -56,7 +62,18 @@ def queries(remote: Remote, wanted: Mapping[str, str], *, as_json: bool) -> str:
     if as_json:
         return json.dumps(rows, indent=2, ensure_ascii=False)
     fleet = any(row["worker"] for row in rows)
-    head = ("ID", "CAME", "STATUS", *fleet * ("WORKER",), "USER", "GROUP", "CLUSTER", "MS", "ROWS", "SQL")
+    head = (
+        "ID",
+        "SUBMITTED",
+        "STATUS",
+        *fleet * ("WORKER",),
+        "USER",
+        "GROUP",
+        "CLUSTER",
+        "MS",
+        "ROWS",
+        "SQL",
+    )
     return table(
         head,
         [
@@ -104,12 +121,33 @@ def running(remote: Remote, *, as_json: bool) -> str:
             for row in rows
         ],
     )
-    return "\n".join([shown, *(f"note: {plain(note)}" for note in answer.notes)])
+    notes = [*answer.notes, *_of_workers(remote)]
+    return "\n".join([shown, *(f"note: {plain(note)}" for note in notes)])
+
+
+def _of_workers(remote: Remote) -> list[str]:
+    """What to say where workers run queries that the process which is asked does not know."""
+    try:
+        if not remote.call("GET", "/admin/status").document["serves_workers"]:
+            return []
+        workers = remote.call("GET", "/admin/workers").document["workers"]
+    except RemoteError:  # what runs has been told; queryflux status says what is wrong
+        return []
+    return [ELSEWHERE] if any(worker["online"] for worker in workers) else []
 
 
 def cancel(remote: Remote, query_id: str) -> str:
     """End a query. Raises RemoteError when none runs under that id."""
-    remote.call("DELETE", f"/admin/queries/{in_path(query_id)}")
+    try:
+        remote.call("DELETE", f"/admin/queries/{in_path(query_id)}")
+    except RemoteError as error:
+        if error.told != QueryNotFound.code:
+            raise
+        raise RemoteError(
+            error.message,
+            hint="it may have ended; queryflux queries --running lists those that can be cancelled here;"
+            " those of the fleet's workers are ended by their clients",
+        ) from None
     return f"cancelled {query_id}"
 
 

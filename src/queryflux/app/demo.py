@@ -78,6 +78,7 @@ async def _demo(
     else:
         # When run() waits, and a signal ends it in good order.
         asyncio.get_running_loop().call_soon(lambda: print("Serving until Ctrl-C.", flush=True))
+        parent.when_stopping = lambda: print("Stopping.", flush=True)
         await parent.run()
 
 

@@ -10,13 +10,12 @@ from queryflux.app.remote import Remote, RemoteError, plain
 HEAD = ("WORKER", "STATE", "REVISION", "SOURCE", "RUNNING", "LEASES", "SENT", "DROPPED", "VERSION", "CURRENT")
 STOPPED = "stopped"
 MOST_NAMED = 10
-NOTHING_THERE = "there is nothing at "
 
 
 def status(remote: Remote, *, as_json: bool) -> str:
     """The fleet as the operator port sees it. Workers that cannot be listed, as while the database is away,
     do not cost the rest. Raises RemoteError."""
-    process = _own(remote)
+    process: Mapping[str, Any] = remote.call("GET", "/admin/status").document
     fleet: dict[str, Any] = {"workers": None, "revision": None, "warnings": []}
     failure = None
     try:
@@ -37,19 +36,6 @@ def status(remote: Remote, *, as_json: bool) -> str:
     lines += [f"workers: cannot be listed: {plain(failure)}"] if failure else _fleet(process, fleet)
     warnings = [*process["warnings"], *fleet["warnings"], *_of_workers(fleet["workers"] or [])]
     return "\n".join([*lines, *(f"warning: {plain(warning)}" for warning in warnings)])
-
-
-def _own(remote: Remote) -> Mapping[str, Any]:
-    try:
-        process: Mapping[str, Any] = remote.call("GET", "/admin/status").document
-    except RemoteError as error:
-        if not error.message.startswith(NOTHING_THERE):
-            raise
-        raise RemoteError(
-            f"{remote.url} has no admin API",
-            hint="is it a worker's port? Ask its control plane; a worker itself answers /worker/status",
-        ) from None
-    return process
 
 
 def _process(url: str, process: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from queryflux.app.process import DRAINING
 from queryflux.app.siblings import WorkersBySiblings, cancel_there, running_there
 from queryflux.app.signs import Patience
 from queryflux.app.standalone import Standalone
@@ -119,7 +120,7 @@ class Parent(Standalone):
     async def drain(self) -> None:
         """Let the workers drain, at most for shutdownDrainTimeoutSecs or until told to hurry."""
         seconds = self.config.queryflux.shutdown_drain_timeout_secs
-        log.info("draining: running queries have %g s to end", seconds)
+        log.info(DRAINING, seconds)
         self.pipeline.begin_drain()
         self.supervisor.begin_drain(seconds)
         if self.config.queryflux.serves_workers:
@@ -189,7 +190,9 @@ def child_of(
     admin = process.admin_api
     host = LOOPBACK.get(admin.host, admin.host)
     scheme = "http" if admin.tls is None else "https"
-    ops = process.ops_listener or OpsListenerConfig(host=admin.host, port=0)
+    # Unless it is asked for, its port is any free one, which nobody elsewhere could know.
+    here = "::1" if ":" in admin.host else "127.0.0.1"
+    ops = process.ops_listener or OpsListenerConfig(host=here, port=0)
     return replace(
         process,
         role="worker",

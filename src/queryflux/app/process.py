@@ -35,6 +35,7 @@ from queryflux.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 
 log = logging.getLogger(__name__)
 
+DRAINING = "draining: queries that run or wait have %g s to end; a second signal (Ctrl-C) ends them now"
 LEAVE_SECONDS = 4.0
 """How long it may take, once the last query has ended, until others are told that this process drains."""
 LAST_WORDS_SECONDS = 2.0
@@ -106,6 +107,8 @@ class QueryProcess(ABC):
         self.ops: OpsListener | None = None
         self._shown: set[tuple[str, str]] = set()
         self._open = False
+        self.when_stopping: Callable[[], None] = lambda: None
+        """Called when the first signal has come."""
         self._signalled = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -224,6 +227,7 @@ class QueryProcess(ABC):
             loop.add_signal_handler(number, self.request_stop)
         try:
             await self._signalled.wait()
+            self.when_stopping()
             await self.drain()
         finally:
             await self.close(0 if self._hurry.is_set() else LAST_WORDS_SECONDS)
@@ -234,7 +238,7 @@ class QueryProcess(ABC):
         """Stop taking clients; let running queries end, at most for shutdownDrainTimeoutSecs or until told to
         hurry. Whom it concerns is told meanwhile, and is not waited for longer than LEAVE_SECONDS."""
         seconds = self.config.queryflux.shutdown_drain_timeout_secs
-        log.info("draining: running queries have %g s to end", seconds)
+        log.info(DRAINING, seconds)
         self.pipeline.begin_drain()
         leaving = asyncio.ensure_future(self._leave())
         if self.seat is not None and not self.seat.together:

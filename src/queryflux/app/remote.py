@@ -26,13 +26,22 @@ USUAL_URL = "http://127.0.0.1:9000"
 USUAL_FILE = Path("queryflux") / "admin.yaml"
 """Under the user's folder of configuration."""
 TIMEOUT_SECS = 60.0
+NOTHING_THERE = "there is nothing at "
+LATER = ("/admin/workers",)
+"""Paths that an older control plane may be without, and has an admin API all the same."""
+USUAL_PORT = "the port is that of queryflux.adminApi, 9000 unless set"
+USUAL_PLACE = "~/.config/queryflux/admin.yaml"
+HOW = f"set {USER} and {PASSWORD}, or use --credentials FILE"
+NOT_GIVEN = f"no password was given, so the default one was tried: {HOW}, or write {USUAL_PLACE}"
 
 
 class RemoteError(QueryFluxError):
-    """The operator port cannot be reached, or did not do what was asked. ``lines`` say more, one each."""
+    """The operator port cannot be reached, or did not do what was asked. ``lines`` say more, one each;
+    ``told`` is the code of the answer."""
 
-    def __init__(self, message: str, *, hint: str = "", lines: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, hint: str = "", lines: tuple[str, ...] = (), told: str = "") -> None:
         super().__init__("\n".join((message, *(f"  {line}" for line in lines))), hint=hint)
+        self.told = told
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +55,24 @@ class Answer:
 class Remote:
     """One operator port."""
 
-    def __init__(self, url: str, username: str, password: Secret, ca_file: str | None = None) -> None:
-        """Raises RemoteError when the URL or the file of authorities will not do."""
+    def __init__(
+        self,
+        url: str,
+        username: str,
+        password: Secret,
+        ca_file: str | None = None,
+        *,
+        given: bool = True,
+    ) -> None:
+        """``given``: somebody chose the password. Raises RemoteError when the URL or the file of authorities
+        will not do."""
         parts = _parts(url)
         assert parts.hostname is not None
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._parts = parts
         self._context = _context(parts.scheme, ca_file)
         self._credentials = f"{username}:{password.reveal()}".encode()
+        self._refused = HOW if given else NOT_GIVEN
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             print(f"queryflux: the password travels in clear to {parts.hostname}: use https", file=sys.stderr)
 
@@ -76,6 +95,10 @@ class Remote:
             connection.request(method, target, data, headers)
             response = connection.getresponse()
             content = response.read()
+        except (http.client.BadStatusLine, http.client.LineTooLong) as error:
+            if isinstance(error, http.client.RemoteDisconnected):
+                raise self._unreachable(str(error)) from None
+            raise RemoteError(f"what listens at {self.url} does not speak HTTP", hint=USUAL_PORT) from None
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise RemoteError(
@@ -83,14 +106,17 @@ class Remote:
                     hint="caFile in the file of --credentials names the authorities to trust",
                 ) from None
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise RemoteError(
-                f"cannot reach {self.url}: {plain(reason)}",
-                hint=f"is QueryFlux running there? --url or {URL} says where it is",
-            ) from None
+            raise self._unreachable(reason) from None
         finally:
             connection.close()
         note = unquote(response.headers.get("X-QueryFlux-Note", ""))
-        return Answer(self._read(response.status, content), (note,) if note else ())
+        return Answer(self._read(path, response.status, content), (note,) if note else ())
+
+    def _unreachable(self, reason: str) -> RemoteError:
+        return RemoteError(
+            f"cannot reach {self.url}: {plain(reason)}",
+            hint=f"is QueryFlux running there? --url or {URL} says where it is",
+        )
 
     def _connection(self) -> http.client.HTTPConnection:
         assert self._parts.hostname is not None
@@ -99,7 +125,7 @@ class Remote:
             return http.client.HTTPConnection(*where, timeout=TIMEOUT_SECS)
         return http.client.HTTPSConnection(*where, timeout=TIMEOUT_SECS, context=self._context)
 
-    def _read(self, status: int, content: bytes) -> Any:
+    def _read(self, path: str, status: int, content: bytes) -> Any:
         try:
             document = json.loads(content) if content else None
         except ValueError:
@@ -109,12 +135,18 @@ class Remote:
         if not isinstance(document, dict) or "detail" not in document:
             raise RemoteError(
                 f"{self.url} does not speak like QueryFlux's operator port (status {status})",
-                hint="the port is that of queryflux.adminApi, 9000 unless set",
+                hint=USUAL_PORT,
             )
-        hint = document.get("hint", "")
-        if status == 401:
-            hint = f"set {USER} and {PASSWORD}, or use --credentials FILE"
-        raise RemoteError(plain(document["detail"]), hint=hint, lines=tuple(_lines(document)))
+        detail = plain(str(document["detail"]))
+        if status == 404 and detail.startswith(NOTHING_THERE) and path not in LATER:
+            raise RemoteError(
+                f"{self.url} has no admin API",
+                hint="is it a worker's port? Ask its control plane; a worker itself answers /worker/status",
+            )
+        hint = self._refused if status == 401 else document.get("hint", "")
+        raise RemoteError(
+            detail, hint=hint, lines=tuple(_lines(document)), told=str(document.get("code", ""))
+        )
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
@@ -161,11 +193,12 @@ def open_remote(
     password = Secret(given) if given else access.password
     named = user or environ.get(USER) or access.username
     usual = AdminApiConfig()
+    chosen = password is not None
     if password is None:
         if named is not None or not is_loopback(_parts(url).hostname or ""):
             raise RemoteError("no password is given", hint=f"set {PASSWORD} or use --credentials FILE")
         password = usual.password  # that of a process which nobody has given one, and here alone
-    return Remote(url, named or usual.username, password, access.ca_file)
+    return Remote(url, named or usual.username, password, access.ca_file, given=chosen)
 
 
 def _access(environ: Mapping[str, str], credentials: Path | None) -> AdminAccess:

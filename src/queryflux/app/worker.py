@@ -129,6 +129,7 @@ class Worker(QueryProcess):
             swap()
             if first:
                 self.when_configured()
+                self.reports.at_once()  # /readyz says so already
 
         return use
 

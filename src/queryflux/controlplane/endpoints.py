@@ -18,6 +18,7 @@ from queryflux.runtime.threads import in_thread
 MAX_BODY_BYTES = 1024 * 1024
 LONG_BODY_BYTES = 64 * 1024
 """Longer ones are taken apart off the loop."""
+MOST = 999_999_999
 _WHOLE = re.compile(r"\d{1,9}\Z")
 _FLAGS = {"true": True, "false": False}
 
@@ -106,7 +107,7 @@ def _value(param: Param, text: str, problems: list[Problem]) -> Any:
     if param.kind == "integer":
         if _WHOLE.match(text):
             return int(text)
-        problems.append(_problem(param.name, f"expected a whole number, found {show(text)}"))
+        problems.append(_problem(param.name, f"expected a whole number from 0 to {MOST}, found {show(text)}"))
     elif param.kind == "flag":
         if text in _FLAGS:
             return _FLAGS[text]

@@ -159,7 +159,7 @@ class Login:
         TooManyAttempts, Changed, StoreUnavailable."""
         now = await self._credentials()
         if not await self._attempt(caller.peer, now, now.username, current):
-            raise _wrong("current_password", "is not the password")
+            raise _wrong("current_password", "is not the current password")
         if len(new) < MIN_LENGTH:
             raise _wrong("new_password", f"has fewer than {MIN_LENGTH} characters")
         if len(new.encode()) > BCRYPT_BYTES:

@@ -31,9 +31,11 @@ CHANGE_PASSWORD = Body(
     ),
 )
 RUNNING = "Queries that run or wait: in this process, and what it knows of those of others."
-HOURS = Param("hours", "integer", f"How far back; 1 to {MAX_HOURS}.", default=24)
+HOURS = Param(
+    "hours", "integer", f"How far back; 0 counts as 1, more than {MAX_HOURS} as {MAX_HOURS}.", default=24
+)
 PAGE = (
-    Param("limit", "integer", f"At most so many; {MAX_LIMIT} at most.", default=50),
+    Param("limit", "integer", f"At most so many; more than {MAX_LIMIT} counts as {MAX_LIMIT}.", default=50),
     Param("offset", "integer", "Skip so many.", default=0),
 )
 FILTERS = (

@@ -18,6 +18,8 @@ from queryflux.controlplane.reload import Following
 from queryflux.model.errors import QueryFluxError, ShuttingDown, StoreUnavailable
 from queryflux.runtime.clock import Clock
 
+MOST_NAMED = 5
+"""So many clusters that are down are told with the reason; of the others, how many."""
 STORE_SECS = 2.0
 """How long the store may take to say that it is there."""
 
@@ -131,7 +133,15 @@ class Status:
         standing = self._leases.standing if self._leases is not None else None
         if standing is not None and standing.unavailable:
             found.append(f"no leases are granted: {standing.unavailable}")
-        return found
+        return found + clusters_down(self._live)
+
+
+def clusters_down(live: Live) -> list[str]:
+    """Which clusters this process cannot reach, and why."""
+    down = {it.cluster_name: it.unhealthy_reason for it in live.clusters() if not it.is_healthy}
+    told = [f"cluster {name} is down: {down[name]}" for name in sorted(down)[:MOST_NAMED]]
+    more = len(down) - len(told)
+    return [*told, f"{more} more clusters are down: GET /admin/clusters has all"] if more else told
 
 
 def snapshot_status(publishing: Publishing | None) -> dict[str, Any] | None:

@@ -2,10 +2,11 @@
 clusters are is written down.
 
 Who may do it is asked each time, so a process that dies is replaced at the next turn; a turn that fails is
-logged and missed.
+missed, and logged once for each cause.
 """
 
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NoReturn
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 RETENTION_SECS = 3600.0
 SNAPSHOT_SECS = 5.0
 _DAY = 86400.0
+_NUMBERS = re.compile(r"\d+")
 _REST = 0.9
 """Of an interval: nobody takes a turn again before that, whatever the phases of the processes."""
 
@@ -60,13 +62,18 @@ async def snapshot_clusters(
 async def _repeat(
     work: Callable[[], Awaitable[None]], name: str, seconds: float, clock: Clock, sweep: Sweep
 ) -> NoReturn:
+    failing = ""
     while True:
         await clock.sleep(seconds)
         try:
             async with sweep(name, seconds * _REST) as ours:
                 if ours:
                     await work()
+            failing = ""
         except StoreUnavailable as error:
-            log.warning("%s: not done this time: %s", name, error)
+            cause = _NUMBERS.sub("", str(error))  # as of seconds that are left
+            if cause != failing:
+                log.warning("%s: not done for now: %s", name, error)
+            failing = cause
         except Exception:
             log.exception("%s: not done this time", name)

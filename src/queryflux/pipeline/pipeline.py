@@ -123,7 +123,7 @@ class QueryPipeline(Pipeline):
             self.forget_catalog(cluster.engine)
             await cluster.engine.close()
 
-        return Leaving(f"the engine that cluster {cluster.member.name} had", used, close)
+        return Leaving(f"the engine that cluster {cluster.member.name} used before", used, close)
 
     def _leaving_translator(self, generation: Generation) -> Leaving:
         translator = generation.translator  # which generations before that one may have had too
@@ -313,7 +313,8 @@ class QueryPipeline(Pipeline):
         self.begin_drain()
         left = list(self.running.values())
         if left:
-            log.warning("ending %d queries that are still running", len(left))
+            running = sum(run.admitted_at is not None and not run.waiting for run in left)
+            log.warning("ending queries: %d that run, %d that wait", running, len(left) - running)
         await asyncio.gather(*(run.cancel(EndReason.SHUTDOWN) for run in left), return_exceptions=True)
         await asyncio.gather(*(talk.close() for talk in list(self._talks)), return_exceptions=True)
         await self.tasks.close()

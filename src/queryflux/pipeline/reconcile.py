@@ -77,7 +77,7 @@ class Reconcile:
                 await self.once()
             except StoreUnavailable as error:
                 self._failures.inc()
-                log.warning("running queries were not counted: %s", error.message)
+                log.warning("could not count the queries that engines run: %s", error.message)
             except Exception:
                 self._failures.inc()
                 log.exception("counting running queries failed inside QueryFlux; trying again when it is due")
@@ -112,7 +112,9 @@ class Reconcile:
         except (QueryFluxError, TimeoutError) as error:
             if name not in self._silent:
                 self._silent.add(name)
-                log.warning("cluster %s does not say what it runs: %s", name, error or "no answer in time")
+                log.warning(
+                    "could not count the queries that cluster %s runs: %s", name, error or "no answer in time"
+                )
             return None
         self._silent.discard(name)
         return count

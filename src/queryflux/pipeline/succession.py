@@ -99,4 +99,4 @@ class Succession:
             if isinstance(outcome, Exception):
                 log.error("closing %s failed", one.name, exc_info=outcome)
             else:
-                log.info("no longer used: %s", one.name)
+                log.info("%s is closed: nothing uses it any more", one.name)

@@ -52,6 +52,7 @@ class Reports:
         self._counter = metrics.counter("queryflux_worker_heartbeat_failures_total")
         self._tasks = TaskGroup("reports")
         self._woken = asyncio.Event()
+        self._pressing = asyncio.Event()
         self._number = 0
         self._registered = False
         self.failures = 0
@@ -63,6 +64,11 @@ class Reports:
 
     def soon(self) -> None:
         """Something has changed that operators look for: do not wait for the next heartbeat."""
+        self._woken.set()
+
+    def at_once(self) -> None:
+        """Something has changed that operators look for, and not in the whole fleet: do not wait at all."""
+        self._pressing.set()
         self._woken.set()
 
     async def close(self) -> None:
@@ -85,13 +91,18 @@ class Reports:
             await self._until_due()
 
     async def _until_due(self) -> None:
-        timer = self._clock.call_later(self._interval * self._chance.uniform(0.9, 1), self._woken.set)
+        await self._wait(self._woken, self._interval * self._chance.uniform(0.9, 1))
+        await self._wait(self._pressing, min(SOON_SECS, self._interval / 10) * self._chance.random())
+        self._woken.clear()
+        self._pressing.clear()
+
+    async def _wait(self, event: asyncio.Event, seconds: float) -> None:
+        """For an event, which comes by itself after so long."""
+        timer = self._clock.call_later(seconds, event.set)
         try:
-            await self._woken.wait()
+            await event.wait()
         finally:
             timer.cancel()
-        await self._clock.sleep(min(SOON_SECS, self._interval / 10) * self._chance.random())
-        self._woken.clear()
 
     async def _report(self) -> None:
         """One report that arrives. Raises StoreUnavailable."""

@@ -56,7 +56,7 @@ async def test_where_none_may_wait_the_fleets_refusal_is_said_at_once(one: Proce
     taken_elsewhere(ledger, "c", 2)
     ticket = one.enter(group)
     await settle()
-    assert await outcomes(ticket) == ["group 'bi' has 0 queries waiting: its maxQueuedQueries"]
+    assert await outcomes(ticket) == ["group 'bi' has 0 queries waiting, and its maxQueuedQueries is 0"]
     assert not group.waiters
     assert group.members[0].running == 0
 
@@ -69,7 +69,7 @@ async def test_of_several_that_asked_at_once_so_many_wait_as_may_in_their_order(
     tickets = [one.enter(group) for _ in range(5)]
     await settle()
     assert len(group.waiters) == 2
-    full = "group 'bi' has 2 queries waiting: its maxQueuedQueries"
+    full = "group 'bi' has 2 queries waiting, and its maxQueuedQueries is 2"
     assert await outcomes(*tickets) == ["runs", "waits", "waits", full, full]
 
 
@@ -104,7 +104,7 @@ async def test_a_store_that_does_not_answer_is_named(clock: ManualClock, one: Pr
     one.store.down = "no route to it"
     ticket = one.enter(group)
     await settle()
-    assert "maxQueuedQueries: no route to it" in (await outcomes(ticket))[0]
+    assert "maxQueuedQueries is 0: no route to it" in (await outcomes(ticket))[0]
     one.store.down = ""
     await clock.advance(1)
     assert is_in(await one.admitted(group))

@@ -15,6 +15,7 @@ from queryflux.app.ops import OpsListener
 from queryflux.cli import main
 from queryflux.config.listeners import Address, AdminApiConfig, ListenerTls
 from queryflux.config.masking import MARKER
+from queryflux.fleet.registry import Heartbeat
 from queryflux.model.errors import StoreUnavailable
 from queryflux.model.secret import Secret
 from tests.kit.operators import RECORD, Port, ScriptedProcess, make_port
@@ -140,6 +141,17 @@ def test_apply_puts_only_the_sections_of_the_file(
     assert capsys.readouterr().out.startswith('~ routingFallback: "bi" -> "spare"\n')
 
 
+def test_a_file_with_nothing_to_apply_says_so(served: Served, capsys: Output, tmp_path: Path) -> None:
+    file = tmp_path / "queryflux.yaml"
+    file.write_text("queryflux: {adminApi: {port: 1}}\n")
+    assert main(["config", "apply", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"no changes: {file} has no section that is applied (queryflux is not")
+    file.write_text("routingFallback: bi\n")
+    assert main(["config", "apply", str(file)]) == 0
+    assert capsys.readouterr().out == "no changes\n"
+
+
 def test_a_file_that_will_not_do_changes_nothing(served: Served, capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("routingFallback: nobody\nclusterGroups:\n  bi: {members: [eest]}\n")
@@ -158,7 +170,7 @@ def test_a_file_that_will_not_do_changes_nothing(served: Served, capsys: Output,
 def test_queries(served: Served, capsys: Output) -> None:
     assert main(["queries", "--status", "Success", "--group", "bi", "--search", "x", "--limit", "5"]) == 0
     head, row = capsys.readouterr().out.splitlines()
-    assert head.split() == ["ID", "CAME", "STATUS", "USER", "GROUP", "CLUSTER", "MS", "ROWS", "SQL"]
+    assert head.split() == ["ID", "SUBMITTED", "STATUS", "USER", "GROUP", "CLUSTER", "MS", "ROWS", "SQL"]
     assert row.startswith("q0  2027-01-15 07:43:20  Success  ann   bi")
     assert row.endswith("xxx...")
     wanted, limit, _ = served.port.history.asked[0]
@@ -196,8 +208,23 @@ def test_running_queries_and_cancel(served: Served, capsys: Output) -> None:
     assert main(["cancel", "engine-1"]) == 0
     assert capsys.readouterr().out == "cancelled engine-1\n"
     assert main(["cancel", "engine-1"]) == 1
-    assert "no query 'engine-1' runs here" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "no query 'engine-1' runs here" in err
+    assert "queryflux queries --running" in err
+    assert "GET" not in err
     assert main(["queries", "--running", "--status", "Failed"]) == 2
+
+
+def test_queries_of_workers_elsewhere_are_said_to_be_missing(served: Served, capsys: Output) -> None:
+    worker = Heartbeat(instance_id="w-1", worker_name="w")
+    asyncio.run(served.port.workers.register(worker))
+    assert main(["queries", "--running"]) == 0
+    assert (
+        "note: queries of workers elsewhere are not listed here" in capsys.readouterr().out.splitlines()[-1]
+    )
+    asyncio.run(served.port.workers.register(replace(worker, phase="stopped", number=1)))
+    assert main(["queries", "--running"]) == 0
+    assert "note: " not in capsys.readouterr().out
 
 
 def test_credentials_of_the_environment_and_of_a_file(
@@ -207,6 +234,9 @@ def test_credentials_of_the_environment_and_of_a_file(
     assert main(["queries", *url]) == 1
     err = capsys.readouterr().err
     assert "user name or password is wrong" in err
+    assert "no password was given, so the default one was tried" in err
+    assert "--credentials FILE" in err
+    assert "~/.config/queryflux/admin.yaml" in err
     assert "set QUERYFLUX_ADMIN_USER and QUERYFLUX_ADMIN_PASSWORD" in err
     file = tmp_path / "admin.yaml"
     file.write_text(f"url: {guarded.url}\nusername: ops\npassword: ${{WORD}}\n")
@@ -220,6 +250,7 @@ def test_credentials_of_the_environment_and_of_a_file(
     assert main(["queries", "--user", "somebody"]) == 1
     monkeypatch.setenv("QUERYFLUX_ADMIN_PASSWORD", "wrong")
     assert main(["queries"]) == 1
+    assert "no password was given" not in capsys.readouterr().err
     monkeypatch.setenv("QUERYFLUX_ADMIN_PASSWORD", "p-ops")
     assert main(["queries"]) == 0
 

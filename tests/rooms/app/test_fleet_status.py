@@ -130,6 +130,8 @@ def test_warnings_of_the_fleet_and_of_the_process(served: Served, capsys: Output
     local = Coordination(mode="local", state="local")
     register(served, replace(EDGE, coordination=local), COPIED)
     warnings = [line for line in printed(capsys) if line.startswith("warning: ")]
+    served.port.live.down = "no route to trino"
+    assert "warning: cluster east is down: no route to trino" in printed(capsys)
     assert warnings[0] == "warning: the stored configuration is not in use: it is [31m unsound"
     assert "these go by limits of their own: edge-1" in warnings[1]
 
@@ -173,9 +175,12 @@ def test_nobody_there(capsys: Output) -> None:
 
 def test_a_port_without_the_admin_api_as_a_worker_has_it(served: Served, capsys: Output) -> None:
     assert main(["status", "--url", f"{served.url}/elsewhere"]) == 1
-    error = capsys.readouterr().err
-    assert "has no admin API" in error
-    assert "its control plane" in error
+    assert "has no admin API" in capsys.readouterr().err
+    for command in (["status"], ["config", "get"], ["queries"], ["queries", "--running"], ["cancel", "q1"]):
+        assert main([*command, "--url", f"{served.url}/elsewhere"]) == 1
+        error = capsys.readouterr().err
+        assert "has no admin API" in error
+        assert "its control plane" in error
 
 
 def test_what_another_server_says_is_no_command_for_the_terminal(capsys: Output) -> None:
@@ -192,6 +197,7 @@ def test_what_another_server_says_is_no_command_for_the_terminal(capsys: Output)
         assert main(["status", "--url", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 1
         thread.join(10)
     error = capsys.readouterr().err
-    assert error.startswith("queryflux: cannot reach http://127.0.0.1:")
-    assert "\x1b" not in error
-    assert "\0" not in error
+    assert error.startswith("queryflux: what listens at http://127.0.0.1:")
+    assert "does not speak HTTP" in error
+    assert "queryflux.adminApi" in error
+    assert "red" not in error

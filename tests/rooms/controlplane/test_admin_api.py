@@ -231,6 +231,17 @@ async def test_queries(ask: Asker, port: Port) -> None:
     ]
 
 
+async def test_what_is_counted_is_at_least_nothing(ask: Asker, port: Port) -> None:
+    for number in ("-1", "1.5", "1234567890"):
+        document = problem(await ask("GET", f"/admin/queries?limit={number}"), 400, "INVALID_REQUEST")
+        assert document["problems"][0]["message"] == (
+            f'expected a whole number from 0 to 999999999, found "{number}"'
+        )
+    assert (await ask("GET", "/admin/queries?limit=0")).json == []
+    await ask("GET", "/admin/engine-stats?hours=0")
+    assert port.history.asked[-1] == port.clock.now() - 3600, "no hour counts as one"
+
+
 async def test_running_queries_of_other_processes(ask: Asker, port: Port) -> None:
     port.live.elsewhere = {"q0": "qf-b-1"}
     listed = (await ask("GET", "/admin/queries/running")).json

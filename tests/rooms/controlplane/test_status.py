@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from queryflux.controlplane import status_api
 from queryflux.controlplane.publisher import Published, Publishing
@@ -57,6 +58,25 @@ async def test_what_is_wrong_is_said(port: Port) -> None:
     document = await shown(port)
     assert document["config"]["failure"] == "clusters.x: no driver"
     assert document["warnings"] == ["the stored configuration is not in use: clusters.x: no driver"]
+
+
+async def test_clusters_that_do_not_answer_are_said_once_with_the_reason(port: Port) -> None:
+    port.live.down = "cannot connect to trino:8443"
+    assert (await shown(port))["warnings"] == ["cluster east is down: cannot connect to trino:8443"]
+
+
+async def test_of_many_clusters_that_are_down_some_are_named(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port.live.down = "away"
+    (example,) = port.live.clusters()
+    names = ["f", "e", "d", "c", "b", "a", "g"]
+    states = [replace(example, cluster_name=name, group_name=group) for name in names for group in ("x", "y")]
+    monkeypatch.setattr(port.live, "clusters", lambda: states)
+    assert (await shown(port))["warnings"] == [
+        *(f"cluster {name} is down: away" for name in "abcde"),
+        "2 more clusters are down: GET /admin/clusters has all",
+    ]
 
 
 async def test_what_workers_are_served_is_said(port: Port) -> None:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
+import pytest
+
 from queryflux.history.port import ClusterSnapshot, Purged
 from queryflux.history.upkeep import alone, keep_for_days, snapshot_clusters
 from queryflux.model.errors import StoreUnavailable
@@ -54,6 +56,26 @@ async def running(work: Coroutine[Any, Any, NoReturn]) -> AsyncIterator[None]:
 
 async def sample() -> Sequence[ClusterSnapshot]:
     return [SNAPSHOT]
+
+
+async def test_a_cause_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock, store, left = ManualClock(), Noting(), 0
+
+    async def ask() -> Sequence[ClusterSnapshot]:
+        nonlocal left
+        left += 1
+        if left == 6:
+            return [SNAPSHOT]
+        raise StoreUnavailable("the database is away" if left == 5 else f"not yet; for another {50 - left} s")
+
+    async with running(snapshot_clusters(store, ask, clock, alone)):
+        await clock.advance(36)
+    assert left == 7
+    assert [record.getMessage() for record in caplog.records] == [
+        "cluster-snapshots: not done for now: not yet; for another 49 s",
+        "cluster-snapshots: not done for now: the database is away",
+        "cluster-snapshots: not done for now: not yet; for another 43 s",
+    ]
 
 
 async def test_old_records_go_every_hour_and_not_at_the_start() -> None:

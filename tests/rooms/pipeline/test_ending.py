@@ -1,5 +1,6 @@
 """What an ended query leaves: labels stay few, texts stay short, and whoever looks sees it."""
 
+import asyncio
 import threading
 from dataclasses import replace
 
@@ -127,6 +128,20 @@ async def test_the_end_of_the_process_writes_everything_down() -> None:
     await ended(table)
     await table.pipeline.close()
     assert not table.pipeline.recorder.kept
+
+
+async def test_the_end_of_the_process_says_what_ran_and_what_waited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = bench(ScriptedEngine(script=lambda request: Step(gate=asyncio.Event())), member_limit=1)
+    asked = []
+    for _ in range(3):
+        asked.append(asyncio.ensure_future(table.talk().submit(statement()).start()))
+        await asyncio.sleep(0.02)
+    await table.pipeline.close()
+    await asyncio.gather(*asked, return_exceptions=True)
+    said = [record.getMessage() for record in caplog.records if "ending queries" in record.message]
+    assert said == ["ending queries: 1 that run, 2 that wait"]
 
 
 async def test_an_ending_out_of_the_ordinary_is_written_after_those_before_it() -> None:

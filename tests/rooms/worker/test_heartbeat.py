@@ -112,6 +112,20 @@ async def test_a_change_is_told_within_a_second(worker: Worker) -> None:
     assert worker.road.calls == [REGISTER, HEARTBEAT]
 
 
+async def test_what_is_pressing_is_told_at_once(worker: Worker) -> None:
+    worker.reports.start()
+    await worker.clock.advance(1)
+    worker.report = replace(worker.report, phase=Phase.SERVING.value, active_revision="ff")
+    worker.reports.soon()
+    await worker.clock.advance(0)
+    assert worker.road.calls == [REGISTER]
+    worker.reports.at_once()
+    await worker.clock.advance(0)
+    assert (await worker.road.row()).report.active_revision == "ff"
+    await worker.clock.advance(2)
+    assert worker.road.calls == [REGISTER, HEARTBEAT]
+
+
 async def test_a_change_while_a_report_is_under_way_is_told_too(worker: Worker) -> None:
     worker.reports.start()
     worker.reports.soon()
