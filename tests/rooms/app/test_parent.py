@@ -106,7 +106,7 @@ def test_free_ports_stay_free_ones() -> None:
     free = replace(PROCESS, frontends=FrontendsConfig(flight_sql=ListenerConfig(port=0)), ops_listener=None)
     child = child_of(free, "east-3", 2, 9000, SECRET, {"trinoHttp": 1})
     assert child.frontends.flight_sql == ListenerConfig(port=0)
-    assert child.ops_listener == OpsListenerConfig(host=PROCESS.admin_api.host, port=0)
+    assert child.ops_listener == OpsListenerConfig(host="127.0.0.1", port=0)
 
 
 def test_the_parent_serves_workers_and_opens_no_door() -> None:
