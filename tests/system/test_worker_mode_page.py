@@ -72,6 +72,9 @@ def test_a_fleet_on_one_host_by_hand(server: PostgresServer, tmp_path: Path) -> 
     for file in (tmp_path / "examples" / "fleet").iterdir():
         file.write_text(with_ports(file.read_text(), ports))
     commands = with_ports("".join(blocks("A fleet on one host")), ports)
+    commands, stop, rest = commands.partition("kill -TERM ")  # with a record that is on nobody's way yet
+    last = f"psql -h {HOST} -p {ports['5433']} -U ann -d main -c 'SELECT 43'\n"
+    commands += last + stop + rest
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("QUERYFLUX_")},
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
@@ -103,6 +106,11 @@ def test_a_fleet_on_one_host_by_hand(server: PostgresServer, tmp_path: Path) -> 
     assert "clusters.scratch.maxRunningQueries: 4 -> 2" in output
     assert '"sequence":2' in output
     assert output.count("draining") == 3
+    assert "were not stored" not in output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["examples"]
+    with psycopg.connect(host=HOST, port=server.port, user="trusted", dbname="queryflux") as kept:
+        stored = kept.execute("SELECT count(*) FROM query_records WHERE sql_text = 'SELECT 43'")
+        assert stored.fetchone() == (1,)
 
 
 class Balanced:
