@@ -167,7 +167,7 @@ def _parts(url: str) -> SplitResult:
         usable = False
     if not usable:
         shown = "that" if "@" in url else show(url)
-        raise RemoteError(f"{shown} is no URL of an operator port", hint=f"such as {USUAL_URL}")
+        raise RemoteError(f"{shown} is not the URL of an operator port", hint=f"such as {USUAL_URL}")
     if parts.username is not None or parts.password is not None:
         raise RemoteError("a URL is no place for a password", hint=f"set {PASSWORD} or use --credentials")
     return parts

@@ -279,7 +279,7 @@ def test_no_password_goes_anywhere_unasked(capsys: Output) -> None:
     assert "a URL is no place for a password" in err
     assert "word@" not in err
     assert main(["queries", "--url", "127.0.0.1:9000"]) == 1
-    assert '"127.0.0.1:9000" is no URL' in capsys.readouterr().err
+    assert '"127.0.0.1:9000" is not the URL of an operator port' in capsys.readouterr().err
     assert main(["queries", "--url", "htp://ops:word@127.0.0.1:1"]) == 1
     assert "word" not in capsys.readouterr().err
 

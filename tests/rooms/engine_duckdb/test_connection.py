@@ -383,6 +383,21 @@ async def test_a_closed_engine_is_unavailable(engine: DuckDbEngine, asking: Aski
             await question
 
 
+async def test_what_is_not_there_is_named_without_its_place_on_this_host(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    path = str(tmp_path / "link" / "sales.db")
+    for config in (
+        ClusterConfig(engine="duckDb", database_path=path, read_only=True),
+        ClusterConfig(engine="duckDb", data_path=path),
+    ):
+        engine = build("east", config, SystemClock())
+        with pytest.raises(EngineUnavailable) as caught:
+            await engine.probe()
+        assert caught.value.message.startswith("cluster east: DuckDB cannot open sales.db: ")
+        assert str(tmp_path) not in caught.value.message
+        await engine.close()
+
+
 async def test_a_file_that_somebody_else_writes(tmp_path: Path) -> None:
     path = tmp_path / "not_a_database.duckdb"
     path.write_bytes(b"no database in here" * 1000)

@@ -57,7 +57,7 @@ class Database:
                     self._connection = self._open()
                 except (duckdb.Error, OSError) as error:
                     self._forget()
-                    reason = translate(error, "").message
+                    reason = self._without_folders(translate(error, "").message)
                     raise EngineUnavailable(
                         f"cluster {self._name}: DuckDB cannot open {self._what()}: {reason}"
                     ) from error
@@ -76,7 +76,16 @@ class Database:
             self._forget()
 
     def _what(self) -> str:
-        return self._config.data_path or self._config.database_path or "a database in memory"
+        path = self._config.data_path or self._config.database_path or "a database in memory"
+        return self._without_folders(path)
+
+    def _without_folders(self, text: str) -> str:
+        """A text for clients, who need not know where on this host it lies: its name says enough."""
+        path = self._config.data_path or self._config.database_path or ""
+        if name := Path(path).name:
+            for whole in (os.path.realpath(path), os.path.abspath(path), path):
+                text = text.replace(whole, name)
+        return text
 
     def _forget(self) -> None:
         if self.folder is not None:
