@@ -62,7 +62,10 @@ async def test_what_is_wrong_is_said(port: Port) -> None:
 
 async def test_clusters_that_do_not_answer_are_said_once_with_the_reason(port: Port) -> None:
     port.live.down = "cannot connect to trino:8443"
-    assert (await shown(port))["warnings"] == ["cluster east is down: cannot connect to trino:8443"]
+    expected = ["cluster east is down: cannot connect to trino:8443"]
+    assert (await shown(port))["warnings"] == expected
+    port.live.down = "cluster east: cannot connect to trino:8443"
+    assert (await shown(port))["warnings"] == expected
 
 
 async def test_of_many_clusters_that_are_down_some_are_named(
