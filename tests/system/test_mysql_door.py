@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -247,6 +248,65 @@ def test_sqlalchemy(place: Serving) -> None:
         columns = sqlalchemy.inspect(connection).get_columns("alchemy")
         assert [column["name"] for column in columns] == ["id", "name"]
         connection.exec_driver_sql("DROP TABLE alchemy")
+        connection.commit()
+    engine.dispose()
+
+
+def test_sqlalchemy_reflects_a_folder_by_its_name(tmp_path: Path) -> None:
+    import duckdb
+
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    with closing(duckdb.connect()) as writer:
+        writer.execute(f"COPY (SELECT 1 AS id, 'a' AS v) TO '{folder / 't.parquet'}'")
+    with serving(HOUSE % "" + CLUSTER.replace("duckDb", f'duckDb, dataPath: "{folder}"')) as running:
+        engine = sqlalchemy.create_engine(f"mysql+pymysql://ann@127.0.0.1:{running.port('mysqlWire')}/files")
+        for schema in (None, "files", "main"):
+            found = sqlalchemy.inspect(engine)
+            assert found.default_schema_name == "files"
+            assert found.get_table_names(schema) == ["t"]
+            assert found.has_table("t", schema)
+            assert not found.has_table("nowhere", schema)
+            assert [column["name"] for column in found.get_columns("t", schema)] == ["id", "v"]
+        reflected = sqlalchemy.MetaData()
+        reflected.reflect(engine)
+        with engine.connect() as connection:
+            assert connection.execute(reflected.tables["t"].select()).all() == [(1, "a")]
+            assert connection.exec_driver_sql("SELECT * FROM files.t").all() == [(1, "a")]
+        engine.dispose()
+
+
+def test_the_id_of_an_inserted_row_is_the_clients_to_give(place: Serving) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.orm import Session, registry
+
+    table = sqlalchemy.Table(
+        "keyed",
+        sqlalchemy.MetaData(),
+        sqlalchemy.Column("id", sqlalchemy.Integer, primary_key=True),
+        sqlalchemy.Column("name", sqlalchemy.String(20)),
+    )
+    row = type("Row", (), {})
+    registry().map_imperatively(row, table)
+    engine = sqlalchemy.create_engine(f"mysql+pymysql://ann@127.0.0.1:{place.port('mysqlWire')}/main")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE SEQUENCE keys START 5")
+        connection.exec_driver_sql(
+            "CREATE TABLE keyed (id INTEGER DEFAULT nextval('keys'), name VARCHAR(20))"
+        )
+        assert connection.exec_driver_sql("INSERT INTO keyed (name) VALUES ('a')").lastrowid == 0
+        connection.commit()
+    with Session(engine) as session:
+        given: Any = row()
+        given.id, given.name = 70, "b"
+        session.add(given)
+        session.commit()
+        assert (given.id, given.name) == (70, "b")
+    with engine.connect() as connection:
+        assert connection.execute(table.select().order_by(table.c.id)).all() == [(5, "a"), (70, "b")]
+        connection.exec_driver_sql("DROP TABLE keyed")
+        connection.exec_driver_sql("DROP SEQUENCE keys")
         connection.commit()
     engine.dispose()
 

@@ -6,7 +6,7 @@ A query runs in a thread of its own, so that no catalog is too large for the eve
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,11 +186,12 @@ def _values(
     part = listing.within(session.catalog)
     trino = session.protocol is ClientProtocol.TRINO_HTTP
     usual: str | None
-    fallback = ""
+    fallback, own = "", {}
     if trino:
         usual = session.database
     elif dialect == "mysql":
-        usual, fallback = _mysql_schemas(session.database or "", part, home)
+        own = _own_databases(part, home)
+        usual, fallback = _mysql_schemas(session.database or "", part, home, own)
     else:
         usual = part.default_schema(session.database)
     catalogs = part.catalogs
@@ -202,6 +203,8 @@ def _values(
         database=database,
         schema=usual or "",
         fallback=fallback,
+        own=own,
+        own_qualifies=home != POSTGRES_HOME,  # there ``SELECT ... FROM shop.orders`` asks for a schema
         catalog=session.catalog.lower() if session.catalog and trino else None,
         search_path=tuple(name for name in path if name and name != "$user") or ((usual,) if usual else ()),
         peer=session.peer,
@@ -209,17 +212,23 @@ def _values(
     )
 
 
-def _mysql_schemas(database: str, listing: Listing, home: str) -> tuple[str, str]:
-    """The schemas in which a statement of such a client finds plain names: the current one, and the next. A
-    database that is the engine's own, and not a schema of it, means the one that engines begin in."""
+def _own_databases(listing: Listing, home: str) -> dict[str, str]:
+    """Names of the engine's own databases that no schema has, each with the schema that engines begin in."""
+    names = {schema.lower() for _, schema in listing.schemas}
+    if home not in names:
+        return {}
+    return {name: home for name in map(str.lower, listing.catalogs) if name not in names}
+
+
+def _mysql_schemas(database: str, listing: Listing, home: str, own: Mapping[str, str]) -> tuple[str, str]:
+    """The schemas in which a statement of such a client finds plain names: the current one, and the next."""
     names = {schema.lower() for _, schema in listing.schemas}
     if not database:
         schemas = {schema for _, schema in listing.schemas}
         return (schemas.pop() if len(schemas) == 1 else ""), home
     if database.lower() in names:
         return database, home if home == POSTGRES_HOME else ""  # DuckDB looks into one schema
-    is_catalog = home in names and database.lower() in map(str.lower, listing.catalogs)
-    return (home if is_catalog else database), home
+    return own.get(database.lower(), database), home
 
 
 def _resolve(question: MetadataQuery, store: CatalogStore, listing: Listing) -> tuple[str, "pa.Table | None"]:

@@ -118,8 +118,13 @@ def _filtered(sql: str, column: str, words: Words) -> str:
 
 def _database(words: Words, values: SessionValues) -> str:
     if words.take("FROM", "IN"):
-        return words.path()[-1]
+        return _meant(words.path()[-1], values)
     return _current(values)
+
+
+def _meant(name: str, values: SessionValues) -> str:
+    """The schema that a written database means."""
+    return values.own.get(name.lower(), name)
 
 
 def _current(values: SessionValues) -> str:
@@ -132,7 +137,9 @@ def _current(values: SessionValues) -> str:
 
 def _place(path: Sequence[str], values: SessionValues) -> str:
     """The database of a table that is called by ``path``."""
-    return path[-2] if len(path) > 1 else values.schema or values.fallback or _current(values)
+    if len(path) > 1:
+        return _meant(path[-2], values) if values.own_qualifies else path[-2]
+    return values.schema or values.fallback or _current(values)
 
 
 def _databases(words: Words, values: SessionValues) -> Shown:
@@ -150,8 +157,9 @@ def _titled(column: str, words: Words) -> tuple[str, str]:
 
 
 def _tables(words: Words, values: SessionValues, full: bool) -> Shown:
-    database = _database(words, values)
-    column = f"Tables_in_{database}"
+    name = words.path()[-1] if words.take("FROM", "IN") else _current(values)
+    database = _meant(name, values)
+    column = f"Tables_in_{name}"
     title, pattern = _titled(column, words)
     kind = ", TABLE_TYPE AS Table_type" if full else ""
     where = f"TABLE_SCHEMA = {literal(database)}" + (f" AND TABLE_NAME LIKE {pattern}" if pattern else "")

@@ -48,14 +48,18 @@ SETTINGS: dict[str, Mapping[str, str]] = {"postgres": _POSTGRES_SETTINGS, "mysql
 @dataclass(frozen=True, slots=True)
 class SessionValues:
     """``database`` is what current_database() says, ``schema`` the current schema (empty: none), ``fallback``
-    the one in which a MySQL client's plain names are looked for next, ``catalog`` the Trino session's
-    catalog, ``extra`` the protocol's own settings, which win over the usual ones."""
+    the one in which a MySQL client's plain names are looked for next, ``own`` the schema that each of the
+    engine's own databases stands for, by its name in lower case, ``own_qualifies`` whether such a name may
+    also stand before a table's, ``catalog`` the Trino session's catalog, ``extra`` the protocol's own
+    settings, which win over the usual ones."""
 
     dialect: str = ""
     user: str = ""
     database: str = ""
     schema: str = ""
     fallback: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
+    own_qualifies: bool = False
     catalog: str | None = None
     search_path: tuple[str, ...] = ()
     peer: str = ""

@@ -125,6 +125,27 @@ async def test_the_last_insert_id_is_refused_and_no_zero(text: str) -> None:
         assert (await client.query("SELECT 1"))[0][0] == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SET identity = 3",
+        "SET @a = 1, LAST_INSERT_ID = 3",
+        "SET @@session.identity = 3",
+        "SET SESSION last_insert_id = DEFAULT",
+    ],
+)
+async def test_the_last_insert_id_is_not_set_either(text: str) -> None:
+    async with house() as place, RawClient(place.port) as client:
+        await client.log_in()
+        answer = (await client.query(text))[0]
+        assert error_number(answer) == 1235
+        assert b"cannot be set here" in answer
+        for name in ("identity", "last_insert_id"):
+            shown = await client.query(f"SHOW VARIABLES LIKE '{name}'")
+            assert text_cells(shown[3]) == [name.encode(), b"0"]
+        assert (await client.query("SELECT @a"))[2] == b"\xfb"
+
+
 async def test_set_is_all_or_nothing() -> None:
     async with house() as place, RawClient(place.port) as client:
         await client.log_in()

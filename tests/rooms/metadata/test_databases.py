@@ -136,6 +136,9 @@ async def test_a_described_table_is_the_one_that_postgres_would_find(database: s
         ("other", "DESCRIBE other.orders"),
         ("public", "SHOW COLUMNS FROM orders FROM other"),
         ("public", "SHOW INDEX FROM orders FROM other"),
+        ("shop", "SHOW COLUMNS FROM shop.orders"),
+        ("shop", "SHOW CREATE TABLE shop.orders"),
+        ("shop", "SHOW COLUMNS FROM things FROM shop"),
     ],
 )
 async def test_a_table_that_postgres_would_not_find(database: str | None, sql: str) -> None:
@@ -164,6 +167,53 @@ async def test_duckdb_looks_into_one_schema(database: str | None, found: bool) -
     else:
         with pytest.raises(EngineError, match=r"Table 'raw\.recent' doesn't exist"):
             await asked
+
+
+@pytest.mark.parametrize("database", [None, "shop", "public", "other"])
+@pytest.mark.parametrize("written", ["shop", "SHOP", "`shop`"])
+async def test_the_engines_own_database_may_be_written_after_from(database: str | None, written: str) -> None:
+    client = Client("mysql", Shop(), database=database)
+    assert await client.values(f"SHOW FULL TABLES FROM {written}") == ["orders"]
+    assert await client.values(f"SHOW TABLES IN {written} LIKE 'or%'") == ["orders"]
+    assert await client.values(f"SHOW TABLE STATUS FROM {written}") == ["orders"]
+    assert await client.values(f"SHOW FULL COLUMNS FROM orders FROM {written}") == ["id"]
+    assert await client.values(f"SHOW INDEX FROM orders FROM {written}") == []
+    assert await client.values("SHOW TABLES FROM other") == ["things"]
+
+
+@pytest.mark.parametrize("database", [None, "lake", "main", "raw"])
+@pytest.mark.parametrize(
+    ("sql", "first"),
+    [
+        ("SHOW FULL TABLES FROM lake", "orders"),
+        ("SHOW TABLES FROM `Lake`", "orders"),
+        ("SHOW TABLES FROM lake WHERE Tables_in_lake = 'recent'", "recent"),
+        ("SHOW TABLE STATUS FROM lake", "orders"),
+        ("DESCRIBE lake.orders", "id"),
+        ("DESC `lake`.`recent`", "id"),
+        ("SHOW COLUMNS FROM orders FROM lake", "id"),
+        ("SHOW FULL COLUMNS FROM lake.orders", "id"),
+        ("SHOW CREATE TABLE lake.orders", "orders"),
+        ("DESCRIBE lake.raw.events", "At"),
+        ("SHOW TABLES FROM raw", "Events"),
+    ],
+)
+async def test_duckdbs_own_database_may_be_written(database: str | None, sql: str, first: str) -> None:
+    engine = TableEngine(ORDERS, RECENT, EVENTS)
+    assert (await Client("mysql", engine, database=database).values(sql))[0] == first
+
+
+@pytest.mark.parametrize("sql", ["DESCRIBE lake.events", "SHOW COLUMNS FROM events FROM lake"])
+async def test_duckdbs_own_database_is_one_schema(sql: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        await Client("mysql", TableEngine(ORDERS, RECENT, EVENTS), database="lake").values(sql)
+    assert caught.value.number == 1146
+
+
+async def test_a_schema_of_the_name_comes_before_the_engines_own_database() -> None:
+    engine = TableEngine(ORDERS, EVENTS)
+    engine.places = [("lake", "main"), ("lake", "raw"), ("lake", "lake")]
+    assert await Client("mysql", engine, database="main").values("SHOW TABLES FROM lake") == []
 
 
 @pytest.mark.parametrize("database", ["nope", None])

@@ -15,6 +15,7 @@ from queryflux.wire.mysql.constants import SERVER_VERSION
 from queryflux.wire.mysql.errors import NOT_SUPPORTED, MySqlError, ServerError
 
 _TAGS = "query_tags"
+_INSERT_IDS = frozenset({"last_insert_id", "identity"})
 
 
 @dataclass(slots=True)
@@ -70,6 +71,10 @@ class ClientSession:
     def _assign(self, item: Assignment, value: str | int | None) -> None:
         if isinstance(item.target, UserVariable):
             self.variables.set_user(item.target.name, value)
+        elif item.target.name.lower() in _INSERT_IDS:
+            raise ServerError(
+                NOT_SUPPORTED, f"{item.target.name} cannot be set here: ids of rows are the engine's business"
+            )
         elif isinstance(item.value, Default):
             self.variables.reset(item.target.name)
         else:
@@ -95,7 +100,7 @@ class ClientSession:
         """``@@name``. Raises ServerError."""
         if name in ("warning_count", "error_count"):
             return int(self.error is not None)
-        if name in ("last_insert_id", "identity"):
+        if name in _INSERT_IDS:
             raise _no_insert_id(f"@@{name}")
         return self.variables.get(name, globally=globally)
 
