@@ -53,7 +53,7 @@ async def prove(
     methods = auth.methods(user)
     if methods.none:
         claimed = auth.trust(user)
-        await _humour(link, login, nonce)
+        await _answer_plugin(link, login, nonce)
         return claimed
     if not (methods.caching_sha2 or methods.password):
         raise AuthenticationFailed(f"'{user}' cannot log in over the MySQL protocol")
@@ -75,7 +75,7 @@ async def prove(
     return await _full(link, user, nonce, auth, key)
 
 
-async def _humour(link: Link, login: Login, nonce: bytes) -> None:
+async def _answer_plugin(link: Link, login: Login, nonce: bytes) -> None:
     """Say what the client's plugin waits for, whatever it proves. One that begins with a plugin which is not
     the greeting's, or changes its user, has often sent nothing yet and waits to be switched; one that names
     no plugin waits for OK alone."""
