@@ -19,7 +19,10 @@ PREVIEW_LENGTH = 60
 NOTHING_TO_APPLY = (
     "has no section that is applied (queryflux is not: a process reads it from its own file when it starts)"
 )
-ELSEWHERE = "queries of workers elsewhere are not listed here: queryflux status has how many each runs"
+ELSEWHERE = (
+    "queries of workers that this process has not started itself are not listed here: "
+    "queryflux status has how many each runs"
+)
 
 
 def config_get(remote: Remote, part: str, *, as_json: bool) -> str:
@@ -62,18 +65,8 @@ def queries(remote: Remote, wanted: Mapping[str, str], *, as_json: bool) -> str:
     if as_json:
         return json.dumps(rows, indent=2, ensure_ascii=False)
     fleet = any(row["worker"] for row in rows)
-    head = (
-        "ID",
-        "SUBMITTED",
-        "STATUS",
-        *fleet * ("WORKER",),
-        "USER",
-        "GROUP",
-        "CLUSTER",
-        "MS",
-        "ROWS",
-        "SQL",
-    )
+    head = ("ID", "SUBMITTED", "STATUS", *fleet * ("WORKER",))
+    head += ("USER", "GROUP", "CLUSTER", "MS", "ROWS", "SQL")
     return table(
         head,
         [
@@ -146,7 +139,7 @@ def cancel(remote: Remote, query_id: str) -> str:
         raise RemoteError(
             error.message,
             hint="it may have ended; queryflux queries --running lists those that can be cancelled here;"
-            " those of the fleet's workers are ended by their clients",
+            " those of workers that this process has not started itself are ended by their clients",
         ) from None
     return f"cancelled {query_id}"
 

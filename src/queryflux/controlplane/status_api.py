@@ -138,13 +138,18 @@ class Status:
 
 def clusters_down(live: Live) -> list[str]:
     """Which clusters this process cannot reach, and why."""
-    down = {it.cluster_name: it.unhealthy_reason or "" for it in live.clusters() if not it.is_healthy}
+    down = {
+        it.cluster_name: it.unhealthy_reason or "no reason is known"
+        for it in live.clusters()
+        if not it.is_healthy
+    }
     told = [
         f"cluster {name} is down: {down[name].removeprefix(f'cluster {name}: ')}"  # as some engines begin
         for name in sorted(down)[:MOST_NAMED]
     ]
     more = len(down) - len(told)
-    return [*told, f"{more} more clusters are down: GET /admin/clusters has all"] if more else told
+    are = "cluster is" if more == 1 else "clusters are"
+    return [*told, f"{more} more {are} down: GET /admin/clusters has all"] if more else told
 
 
 def snapshot_status(publishing: Publishing | None) -> dict[str, Any] | None:

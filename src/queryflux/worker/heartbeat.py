@@ -67,7 +67,7 @@ class Reports:
         self._woken.set()
 
     def at_once(self) -> None:
-        """Something has changed that operators look for, and not in the whole fleet: do not wait at all."""
+        """Something has changed that operators look for, once in a process's life: do not wait at all."""
         self._pressing.set()
         self._woken.set()
 

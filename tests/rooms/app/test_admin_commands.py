@@ -220,7 +220,8 @@ def test_queries_of_workers_elsewhere_are_said_to_be_missing(served: Served, cap
     asyncio.run(served.port.workers.register(worker))
     assert main(["queries", "--running"]) == 0
     assert (
-        "note: queries of workers elsewhere are not listed here" in capsys.readouterr().out.splitlines()[-1]
+        "note: queries of workers that this process has not started itself are not listed here"
+        in capsys.readouterr().out.splitlines()[-1]
     )
     asyncio.run(served.port.workers.register(replace(worker, phase="stopped", number=1)))
     assert main(["queries", "--running"]) == 0

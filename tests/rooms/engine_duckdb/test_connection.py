@@ -1,7 +1,9 @@
 """What a client of a DuckDB cluster sees: answers, session state, transactions, endings."""
 
 import asyncio
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -383,19 +385,47 @@ async def test_a_closed_engine_is_unavailable(engine: DuckDbEngine, asking: Aski
             await question
 
 
-async def test_what_is_not_there_is_named_without_its_place_on_this_host(tmp_path: Path) -> None:
+async def test_what_is_not_there_is_named_without_its_place_on_this_host(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    path = str(tmp_path / "link" / "sales.db")
-    for config in (
-        ClusterConfig(engine="duckDb", database_path=path, read_only=True),
-        ClusterConfig(engine="duckDb", data_path=path),
-    ):
-        engine = build("east", config, SystemClock())
+    for folder in ("link", "link/../link"):
+        path = f"{tmp_path}/{folder}/sales.db"
+        for config in (
+            ClusterConfig(engine="duckDb", database_path=path, read_only=True),
+            ClusterConfig(engine="duckDb", data_path=path),
+        ):
+            caplog.clear()
+            engine = build("east", config, SystemClock())
+            for _ in range(2):
+                with pytest.raises(EngineUnavailable) as caught:
+                    await engine.probe()
+                assert caught.value.message.startswith("cluster east: DuckDB cannot open sales.db: ")
+                assert str(tmp_path) not in caught.value.message
+                assert ".." not in caught.value.message
+            (told,) = caplog.messages
+            assert path in told, "the operator has to find it"
+            await engine.close()
+
+
+async def test_who_holds_a_file_is_for_the_log_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "sales.db"
+    holding = f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print(flush=True); sys.stdin.read()"
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", holding, stdin=PIPE, stdout=PIPE)
+    try:
+        assert holder.stdout is not None
+        await holder.stdout.readline()
+        engine = build("east", ClusterConfig(engine="duckDb", database_path=str(path)), SystemClock())
         with pytest.raises(EngineUnavailable) as caught:
             await engine.probe()
-        assert caught.value.message.startswith("cluster east: DuckDB cannot open sales.db: ")
-        assert str(tmp_path) not in caught.value.message
-        await engine.close()
+        assert "another process has it open" in caught.value.message
+        assert sys.executable not in caught.value.message
+        assert f"PID {holder.pid}" not in caught.value.message
+        assert f"PID {holder.pid}" in caplog.text
+    finally:
+        await holder.communicate(b"")
+    await engine.probe()
+    await engine.close()
 
 
 async def test_a_file_that_somebody_else_writes(tmp_path: Path) -> None:

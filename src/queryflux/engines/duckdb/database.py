@@ -5,7 +5,9 @@ read is settled before the configuration is locked: the folder (and, unavoidably
 which is private to this process). Limits are set before locking too.
 """
 
+import logging
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from queryflux.engines.duckdb.seam import Cursor
 from queryflux.engines.duckdb.spill import SpillFolder
 from queryflux.model.errors import EngineUnavailable
 from queryflux.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_HOLDER = re.compile(r"Conflicting lock is held in .*", re.DOTALL)
+"""DuckDB names the program and the process that have a file open, in paths of this host."""
 
 Settings = dict[str, str | bool | int | float | list[str]]
 
@@ -33,6 +40,7 @@ class Database:
         self._connection: Cursor | None = None
         self._spill: SpillFolder | None = None
         self._opened = 0
+        self._logged = ""
         self.generation = 0
         """Grows when the instance was given up: cursors of an older one are closed, not used."""
         self.home = ""
@@ -57,10 +65,8 @@ class Database:
                     self._connection = self._open()
                 except (duckdb.Error, OSError) as error:
                     self._forget()
-                    reason = self._without_folders(translate(error, "").message)
-                    raise EngineUnavailable(
-                        f"cluster {self._name}: DuckDB cannot open {self._what()}: {reason}"
-                    ) from error
+                    raise self._unavailable(translate(error, "").message) from error
+                self._logged = ""
             cursor = self._connection.cursor()
             if self.folder is not None:
                 cursor.execute(f"USE {FOLDER_CATALOG}")
@@ -75,17 +81,23 @@ class Database:
         with self._lock:
             self._forget()
 
-    def _what(self) -> str:
-        path = self._config.data_path or self._config.database_path or "a database in memory"
-        return self._without_folders(path)
-
-    def _without_folders(self, text: str) -> str:
-        """A text for clients, who need not know where on this host it lies: its name says enough."""
+    def _unavailable(self, reason: str) -> EngineUnavailable:
+        """What clients are told, who need not know where on this host the database lies: its name says
+        enough. The log has all of it, once."""
         path = self._config.data_path or self._config.database_path or ""
-        if name := Path(path).name:
-            for whole in (os.path.realpath(path), os.path.abspath(path), path):
-                text = text.replace(whole, name)
-        return text
+        if reason != self._logged:
+            self._logged = reason
+            log.warning("cluster %s: DuckDB cannot open %s: %s", self._name, path or "a database", reason)
+        reason = _HOLDER.sub("another process has it open", reason)
+        name = Path(path).name
+        if name:
+            straight = os.path.abspath(path)
+            ways = {path, straight, os.path.realpath(path), os.path.realpath(straight)}
+            for whole in sorted(ways, key=len, reverse=True):
+                reason = reason.replace(whole, name)
+        return EngineUnavailable(
+            f"cluster {self._name}: DuckDB cannot open {name or 'a database in memory'}: {reason}"
+        )
 
     def _forget(self) -> None:
         if self.folder is not None:
