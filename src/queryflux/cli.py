@@ -101,6 +101,12 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("config-schema", help="JSON Schema of the configuration, for editors")
 
+    _hash_password_command(commands)
+    _operator_commands(commands)
+    return top
+
+
+def _hash_password_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     hashing = commands.add_parser(
         "hash-password",
         help="make a verifier for auth.staticUsers",
@@ -114,8 +120,6 @@ def parser() -> argparse.ArgumentParser:
         default="scram",
         help="scram (every door), sha2 or bcrypt (every door, PostgreSQL over TLS only); default: scram",
     )
-    _operator_commands(commands)
-    return top
 
 
 def _seat_parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from queryflux.config.clusters import ClusterConfig
-from queryflux.config.listeners import AdminApiConfig
+from queryflux.config.listeners import AdminApiConfig, FrontendsConfig, ListenerConfig
 from queryflux.config.loader import load_bytes
 from queryflux.config.process import ProcessConfig
 from queryflux.controlplane.config_service import ConfigService, Rules
@@ -346,7 +346,8 @@ async def make_port(
         made.applied += 1
         return ""
 
-    rules = Rules(ProcessConfig(), check_regex, lambda text: None)
+    here = FrontendsConfig(trino_http=ListenerConfig(host="127.0.0.1"))
+    rules = Rules(ProcessConfig(frontends=here), check_regex, lambda text: None)
     service = ConfigService(store, file, rules, durable=False, apply=apply)
     workers, process = MemoryRegistryStore(clock), process or ScriptedProcess()
     registry = WorkerRegistry(workers, alone, lambda: process.published, clock)

@@ -37,6 +37,8 @@ class Activation:
     ) -> None:
         """``activate`` hands a generation to the pipeline; scripts are counted in ``metrics``."""
         self._process = process
+        self.checked_for = process
+        """Whose doors a configuration is held to."""
         self._file = file
         self._clock = clock
         self._activate = activate
@@ -79,7 +81,7 @@ class Activation:
 
     def _check(self, stored: StoredConfig) -> tuple[Candidate, list[str]]:
         document, notes = stored.document(self._file)
-        return check_document(document, self._process, check_regex, check_password), notes
+        return check_document(document, self.checked_for, check_regex, check_password), notes
 
     async def _prepare(self, snapshot: Snapshot, revision: str = "") -> Swap:
         compiled = await compile_snapshot(

@@ -14,6 +14,7 @@ from queryflux.app.demo_data import SCALE, make_data
 from queryflux.app.demo_fleet import start_fleet
 from queryflux.app.demo_postgres import embedded_postgres
 from queryflux.app.demo_show import Show
+from queryflux.app.folder import warn_if_open
 from queryflux.app.serve import quieten_libraries
 from queryflux.config.persistence import InMemoryPersistence, Persistence
 from queryflux.model.errors import ConfigError
@@ -30,6 +31,7 @@ def run_demo(directory: Path, host: str, wanted: Mapping[str, int | None], *, ch
     signal.signal(signal.SIGTERM, _terminate)  # as Ctrl-C, it leaves nothing behind
     setup("console", "warning")
     quieten_libraries()
+    warn_if_open(host)
     try:
         data = directory / f"tpch-{SCALE}"
         make_data(data)

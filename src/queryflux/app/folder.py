@@ -1,5 +1,6 @@
 """``queryflux serve --data DIR``: a folder of files behind every door, without a configuration file."""
 
+import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -7,12 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from queryflux.config.checks_process import OPEN
+from queryflux.config.checks_serving import is_loopback
 from queryflux.config.clusters import ClusterConfig
 from queryflux.config.groups import ClusterGroupConfig
 from queryflux.config.listeners import AdminApiConfig, FrontendsConfig, ListenerConfig
 from queryflux.config.process import LoggingConfig, ProcessConfig
 from queryflux.config.root import RootConfig
 from queryflux.model.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 CLUSTER = "folder"
 DEFAULT_PORTS = {
@@ -77,6 +82,12 @@ def check_host(host: str) -> None:
             f"cannot listen on {host}: {reason}",
             hint="--host is an address of this machine: 127.0.0.1, or 0.0.0.0 for all that it has",
         ) from None
+
+
+def warn_if_open(host: str) -> None:
+    """Say so when others reach what is served there: nobody is asked for a password."""
+    if not is_loopback(host):
+        log.warning("%s: whoever reaches %s can query", OPEN, host)
 
 
 @contextmanager

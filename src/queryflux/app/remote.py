@@ -2,7 +2,6 @@
 
 import base64
 import http.client
-import ipaddress
 import json
 import ssl
 import sys
@@ -14,6 +13,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from queryflux import __version__
 from queryflux.config.access import AdminAccess, read_access
+from queryflux.config.checks_serving import is_loopback
 from queryflux.config.listeners import AdminApiConfig
 from queryflux.config.problems import show
 from queryflux.model.errors import QueryFluxError
@@ -207,14 +207,6 @@ def _access(environ: Mapping[str, str], credentials: Path | None) -> AdminAccess
     folder = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "")) / ".config")
     usual = folder / USUAL_FILE
     return read_access(usual, environ) if folder.is_absolute() and usual.exists() else AdminAccess()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def plain(text: str) -> str:

@@ -13,12 +13,20 @@ from pathlib import Path
 
 import uvloop
 
-from queryflux.app.folder import check_folder, folder_config, free_ports, how_to_connect, said_as_options
+from queryflux.app.folder import (
+    check_folder,
+    folder_config,
+    free_ports,
+    how_to_connect,
+    said_as_options,
+    warn_if_open,
+)
 from queryflux.app.process import QueryProcess
 from queryflux.auth.hashes import check_password
-from queryflux.config.checks_serving import is_loopback
+from queryflux.config.checks_process import PROVIDER
 from queryflux.config.loader import load_file
-from queryflux.config.problems import render_problems
+from queryflux.config.persistence import InMemoryPersistence
+from queryflux.config.problems import render_path, render_problems
 from queryflux.config.root import RootConfig
 from queryflux.config.snapshot import Snapshot, snapshot_of
 from queryflux.model.errors import QueryFluxError
@@ -35,8 +43,11 @@ def serve_file(path: Path, environ: Mapping[str, str], workers: int | None = Non
     loaded = load_file(path, environ, check_regex, check_password)
     setup(loaded.config.queryflux.logging.format, loaded.config.queryflux.logging.level)
     quieten_libraries()
+    stored = not isinstance(loaded.config.queryflux.persistence, InMemoryPersistence)
     for warning in loaded.warnings:
-        log.warning("%s: %s", path, render_problems([warning]))
+        # Who may come is the database's to say: when that is read, it is said.
+        if not (stored and warning.path == render_path(PROVIDER)):
+            log.warning("%s: %s", path, render_problems([warning]))
     return serve(loaded.config, loaded.snapshot, workers=workers)
 
 
@@ -51,8 +62,7 @@ def serve_folder(
     config = folder_config(directory, host, ports)
     for note in notes:
         log.warning("%s", note)
-    if not is_loopback(host):
-        log.warning("no authentication, and reachable from the network: whoever reaches %s can query", host)
+    warn_if_open(host)
     greeting = partial(how_to_connect, host)
     with said_as_options():
         return serve(config, snapshot_of(config), greeting, workers)
@@ -136,6 +146,7 @@ async def _start(
         from queryflux.app.parent import Parent
 
         process = Parent(config, snapshot, workers)
+        process.activation.checked_for = config.queryflux  # its workers' doors, for it has none
         await process.start()
         asyncio.get_running_loop().call_soon(say_ready)
     elif config.queryflux.role == "worker":

@@ -19,8 +19,8 @@ from queryflux.config.document import Mapping as MappingTree
 from queryflux.config.hooks import decode_hook
 from queryflux.config.legacy import find, modernise
 from queryflux.config.loader import (
+    CANDIDATE_CHECKS,
     MORE,
-    SHARED_CHECKS,
     found_sound,
     read_secret_file,
     run_checks,
@@ -92,7 +92,7 @@ def _checked(
         refuse_unavailable({**values, "queryflux": history}, reading)
         with_script_files(values, reading)
         snapshot = _snapshot(values)
-        run_checks(SHARED_CHECKS, _root(snapshot, process), reading, check_regex, check_password, scripts)
+        run_checks(CANDIDATE_CHECKS, _root(snapshot, process), reading, check_regex, check_password, scripts)
     except TooManyProblems:
         reading.problems.append(MORE)
     return Candidate(snapshot, found_sound(reading))

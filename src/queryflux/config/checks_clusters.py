@@ -51,6 +51,8 @@ AUTH_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*(B|[KMGT]B|[KMGT]iB|%)\Z", re.IGNORECASE)
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(\d{1,5}))?\Z")
+_NO_FILE = re.compile(r":memory:|[A-Za-z][A-Za-z0-9+.-]+:")
+"""How the name of a database begins that is not, or not only, a file: md:, s3:, ..."""
 _SSLMODES = ("disable", "require", "verify-ca", "verify-full")
 _SSLMODE = re.compile(rf"(sslmode=({'|'.join(_SSLMODES)}))?\Z")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -196,7 +198,7 @@ class _Cluster:
             message = f"{show(cluster.data_path, 200)}: {reason}; until it is a folder, queries fail"
             self._context.reading.warn((*self._path, "dataPath"), message)
         path = cluster.database_path
-        if path and cluster.read_only and path[:8] != ":memory:" and (reason := self._context.file(path)):
+        if path and cluster.read_only and not _NO_FILE.match(path) and (reason := self._context.file(path)):
             message = f"{show(path, 200)}: {reason}; until somebody makes it, queries fail: it is read only"
             self._context.reading.warn((*self._path, "databasePath"), message)
         if cluster.memory_limit is not None and not _MEMORY.match(cluster.memory_limit):

@@ -8,6 +8,8 @@ from queryflux.config.persistence import InMemoryPersistence
 from queryflux.config.problems import Path
 
 WILDCARDS = ("0.0.0.0", "::", "")
+OPEN = "no authentication, and reachable from the network"
+PROVIDER: Path = ("auth", "provider")
 _POSTGRES = "postgresWire"
 
 
@@ -34,16 +36,25 @@ def check_listeners(context: Context) -> None:
 
 def check_open(context: Context) -> None:
     """Whoever reaches a door queries with the credentials of the clusters, and nobody asked who it is."""
+    _open(context)
+
+
+def check_open_in_file(context: Context) -> None:
+    """As check_open; a database may have the last word."""
+    stored = not isinstance(context.config.queryflux.persistence, InMemoryPersistence)
+    _open(context, ", unless auth is stored in the database" if stored else "")
+
+
+def _open(context: Context, unless: str = "") -> None:
     config, reading = context.config, context.reading
-    path: Path = ("auth", "provider")
-    if config.queryflux.role == "worker" or config.auth.provider != "none" or reading.is_broken(path):
+    if config.queryflux.role == "worker" or config.auth.provider != "none" or reading.is_broken(PROVIDER):
         return
     doors = config.queryflux.frontends.named()
     far = [name for name, door in doors.items() if door.enabled and not is_loopback(door.host)]
     if far:
         listeners = ", ".join(f"queryflux.frontends.{name}" for name in far)
-        message = f"no authentication, and reachable from the network: {listeners}"
-        reading.warn(path, message, "set auth.provider: static, or host: 127.0.0.1 in each of them")
+        message = f"{OPEN}: {listeners}{unless}"
+        reading.warn(PROVIDER, message, "set auth.provider: static, or host: 127.0.0.1 in each of them")
 
 
 def _operators(context: Context) -> tuple[Path, Address]:

@@ -20,7 +20,13 @@ from queryflux.config.checks import (
 )
 from queryflux.config.checks_clusters import check_clusters
 from queryflux.config.checks_persistence import check_persistence
-from queryflux.config.checks_process import check_auth, check_listeners, check_open, check_retention
+from queryflux.config.checks_process import (
+    check_auth,
+    check_listeners,
+    check_open,
+    check_open_in_file,
+    check_retention,
+)
 from queryflux.config.checks_scripts import check_scripts
 from queryflux.config.checks_serving import check_serving
 from queryflux.config.checks_worker import check_worker
@@ -50,9 +56,11 @@ SHARED_CHECKS = (
     check_scripts,
 )
 """Those of what travels, wherever it comes from."""
+CANDIDATE_CHECKS = (check_open, *SHARED_CHECKS)
+"""Those of what is to be used as it is."""
 CHECKS = (
     check_listeners,
-    check_open,
+    check_open_in_file,
     check_persistence,
     check_retention,
     check_serving,

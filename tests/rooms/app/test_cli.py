@@ -19,6 +19,7 @@ from queryflux.app import parent
 from queryflux.app.folder import DEFAULT_PORTS, OPTIONS
 from queryflux.auth.hashes import check_password
 from queryflux.cli import MOST_WORKERS, PORT_FLAGS, main
+from queryflux.model.errors import ConfigError
 
 GOOD = """
 queryflux:
@@ -178,6 +179,36 @@ def test_a_folder_that_is_served_to_the_network_is_told(
         caplog.clear()
         assert main(["serve", "--data", str(tmp_path), *free, "--host", host]) == 0
         assert ("no authentication, and reachable from the network" in caplog.text) is told
+
+
+def test_a_demo_that_is_shown_to_the_network_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_data(place: Path) -> None:
+        raise ConfigError("the data cannot be made")
+
+    monkeypatch.setattr("queryflux.app.demo.make_data", no_data)
+    monkeypatch.setattr("queryflux.app.demo.setup", lambda *_: None)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        for host, told in (("127.0.0.1", False), ("0.0.0.0", True)):
+            caplog.clear()
+            assert main(["demo", "--check", "--dir", str(tmp_path), "--host", host]) == 1
+            assert ("no authentication, and reachable from the network" in caplog.text) is told
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.parametrize(("kept", "told"), [("inMemory", True), ("sqlite, path: none.db", False)])
+def test_a_file_is_not_judged_by_who_may_come_where_the_database_says_it(
+    kept: str, told: bool, good: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("queryflux.app.serve.serve", lambda *_, **__: 0)
+    monkeypatch.setattr("queryflux.app.serve.setup", lambda *_: None)
+    text = GOOD.replace("host: 127.0.0.1, ", "")
+    good.write_text(text.replace("queryflux:\n", f"queryflux:\n  persistence: {{type: {kept}}}\n"))
+    assert main(["serve", "-c", str(good)]) == 0
+    assert ("no authentication, and reachable from the network" in caplog.text) is told
 
 
 @pytest.mark.parametrize("host", ["203.0.113.9", "nohost.invalid", "a..b"])

@@ -1,11 +1,21 @@
 """``serve --data``: ports, and the configuration it makes."""
 
+import errno
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from queryflux.app.folder import DEFAULT_PORTS, folder_config, free_ports, how_to_connect
+from queryflux.app.folder import (
+    DEFAULT_PORTS,
+    OPTIONS,
+    folder_config,
+    free_ports,
+    how_to_connect,
+    said_as_options,
+)
+from queryflux.frontends.listener import how_to_bind
 from queryflux.model.errors import ConfigError
 
 
@@ -56,3 +66,23 @@ def test_the_connect_lines_name_the_ports_that_were_opened() -> None:
     text = how_to_connect("::1", ports)
     assert all(str(number) in text for number in ports.values())
     assert "http://[::1]:40001" in text
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    ("error", "instead"),
+    [
+        (OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)), "choose another one with {flag}"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "with {flag}, 1024 or above"),
+        (OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), "choose it with --host"),
+        (OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT)), "choose it with --host"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "choose it with --host"),
+    ],
+    ids=["taken", "low", "elsewhere", "family", "unknown"],
+)
+def test_what_to_do_about_an_address_names_options(name: str, error: OSError, instead: str) -> None:
+    block = f"queryflux.{name}" if name == "adminApi" else f"queryflux.frontends.{name}"
+    with pytest.raises(ConfigError) as caught, said_as_options():
+        raise ConfigError("it cannot be had", hint=how_to_bind(error, block))
+    assert instead.format(flag=OPTIONS[name]) in caught.value.hint
+    assert "queryflux." not in caught.value.hint

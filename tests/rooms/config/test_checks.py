@@ -286,6 +286,14 @@ def test_open_doors_without_authentication_are_told_once() -> None:
     assert not load(shut).warnings
 
 
+def test_where_a_database_may_ask_for_passwords_the_file_is_not_the_last_word() -> None:
+    door = "queryflux: { frontends: { trinoHttp: { port: 1 } }, persistence: { type: %s } }\n" + SOUND
+    (here,) = load(door % "inMemory").warnings
+    (stored,) = load(door % "sqlite, path: qf.db").warnings
+    assert "database" not in here.message
+    assert stored.message == here.message + ", unless auth is stored in the database"
+
+
 def test_who_is_asked_for_a_password_is_no_news() -> None:
     user = "auth: { provider: static, required: true, staticUsers: { users: { ada: { password: x } } } }\n"
     doors = "queryflux: { frontends: { trinoHttp: { enabled: false }, postgresWire: { port: 3 } } }\n"
@@ -314,6 +322,9 @@ def test_a_read_only_database_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert warnings(text.format(missing, "true")) == ["clusters.c.databasePath"]
     assert not warnings(text.format(missing, "false"))  # it is made
     assert not warnings(text.format(there, "true"))
+    assert warnings(text.format("'C:none'", "true")) == ["clusters.c.databasePath"]
+    for elsewhere in ("md:sales", "s3://bucket/x.duckdb", "https://host/x.duckdb", "ducklake:x"):
+        assert not warnings(text.format(f"'{elsewhere}'", "true")), elsewhere
 
 
 def test_access_and_routing_name_users_that_exist() -> None:

@@ -176,6 +176,24 @@ async def test_a_file_that_may_not_be_read_leaves_the_rest_of_its_folder(
     assert await Asking(engine).rows("SELECT * FROM mix ORDER BY x") == [("a",), ("b",)]
 
 
+async def test_a_file_that_goes_while_it_is_looked_at_is_no_news(
+    folder: Path, engine: DuckDbEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "mix").mkdir()
+    for name in ("a", "b"):
+        (folder / "mix" / f"{name}.csv").write_text(f"x\n{name}\n")
+    real = os.access
+
+    def access(path: str, mode: int) -> bool:
+        if str(path).endswith("b.csv"):
+            os.unlink(path)
+        return real(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    assert await Asking(engine).rows("SELECT * FROM mix") == [("a",)]
+    assert warnings(caplog) == []
+
+
 async def test_a_broken_file_takes_its_folder_with_it_and_both_are_named(
     folder: Path, engine: DuckDbEngine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -147,6 +147,7 @@ class _Walk:
                     waiting.extend(self.visible(entry.path)[::-1])
                 elif found := self.file(entry):
                     if not os.access(entry.path, os.R_OK):  # one that DuckDB cannot open costs all the others
+                        os.stat(entry.path)  # gone in the meantime: raises that
                         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
                     yield found[1:]
 
