@@ -174,15 +174,16 @@ class Balanced:
 
     def reached(self) -> bool:
         """Whether the balancer has found all that stand behind its ports."""
-        return all(up for _, up in self._servers()) and len(self._servers()) == 6
+        return [state for _, state in self._servers()] == ["UP L7OK"] * 6
 
     def left(self, worker: Process) -> bool:
-        """Whether the balancer has seen that a worker is not ready."""
+        """Whether the balancer sends nothing new to a worker: one failed look (``UP 1/2``) is not enough."""
         name = f"worker-{self.workers.index(worker) + 1}"
-        return not any(up for server, up in self._servers() if server == name)
+        states = [state for server, state in self._servers() if server == name]
+        return len(states) == 2 and all(state.startswith("DOWN ") for state in states)
 
-    def _servers(self) -> list[tuple[str, bool]]:
-        """What stands behind each of the balancer's ports, and whether it has been found ready."""
+    def _servers(self) -> list[tuple[str, str]]:
+        """What stands behind each of the balancer's ports, with its state and how it was last found."""
         try:
             with socket.create_connection((HOST, self._statistics), timeout=10) as asking:
                 asking.sendall(b"show stat\n")
@@ -190,7 +191,7 @@ class Balanced:
         except ConnectionRefusedError:
             return []
         servers = [row for row in csv.DictReader(said.removeprefix("# ").splitlines()) if row["type"] == "2"]
-        return [(row["svname"], (row["status"], row["check_status"]) == ("UP", "L7OK")) for row in servers]
+        return [(row["svname"], f"{row['status']} {row['check_status']}") for row in servers]
 
     def ready(self) -> bool:
         return all(
