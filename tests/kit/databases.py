@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import re
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -80,6 +81,13 @@ class Database:
     def leases(self) -> dict[str, int]:
         """What the lease rows say."""
         return dict(self.rows("SELECT cluster_name, count(*) FROM cluster_capacity_leases GROUP BY 1"))
+
+    def until_leased(self, count: int, seconds: float = 30) -> None:
+        """Return when so many leases of the cluster ``capped`` are out."""
+        deadline = time.monotonic() + seconds
+        while (seen := self.leases().get("capped", 0)) != count:
+            assert time.monotonic() < deadline, f"{seen} leases are out, not {count}"
+            time.sleep(0.02)
 
     def dump(self) -> str:
         """The schema as pg_dump tells it, without what differs between versions and runs."""

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.kit.databases import DATABASES, Database, new_database, own_server
+from tests.kit.limited import ask, connect
 from tests.kit.serving import Serving, serving
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed")
@@ -47,13 +48,6 @@ def text_of(database: Database, wait_secs: int = 30) -> str:
     return YAML.replace("URL", database.dsn).replace("WAIT", str(wait_secs))
 
 
-def connect(served: Serving) -> "psycopg.Connection[tuple[object, ...]]":
-    port = served.port("postgresWire")
-    return psycopg.connect(
-        host="127.0.0.1", port=port, user="ann", dbname="x", sslmode="disable", connect_timeout=10
-    )
-
-
 @contextlib.contextmanager
 def holding(served: Serving, count: int) -> Iterator[list["psycopg.Connection[tuple[object, ...]]"]]:
     """So many transactions that have done something, and hold their places."""
@@ -64,23 +58,8 @@ def holding(served: Serving, count: int) -> Iterator[list["psycopg.Connection[tu
         yield held
 
 
-def ask(served: Serving, sql: str = "SELECT 1") -> float:
-    """When a query of a client of its own was answered."""
-    with connect(served) as connection:
-        connection.execute(sql.encode())
-        return time.monotonic()
-
-
 SOON = 5.0
 """What takes as long as a notice and a query usually are answered in a tenth of it."""
-
-
-def until(database: Database, leases: int, seconds: float = 30) -> None:
-    """Return when so many leases are out."""
-    deadline = time.monotonic() + seconds
-    while (seen := database.leases().get("capped", 0)) != leases:
-        assert time.monotonic() < deadline, f"{seen} leases are out, not {leases}"
-        time.sleep(0.02)
 
 
 def test_two_processes_hold_one_cap(database: Database) -> None:
@@ -99,7 +78,7 @@ def test_two_processes_hold_one_cap(database: Database) -> None:
             began = time.monotonic()
             held[0].commit()
             assert waiting.result(20) - began < SOON
-        until(database, 0)
+        database.until_leased(0)
         assert database.counters() == {}
 
 
@@ -138,7 +117,7 @@ def test_a_process_that_ends_gives_back_what_it_holds(database: Database) -> Non
     with serving(text_of(database)) as one:
         with holding(one, 1):
             pass
-        until(database, 0)
+        database.until_leased(0)
         held = connect(one)
         held.execute("SELECT 1")
         assert database.leases() == {"capped": 1}
@@ -149,12 +128,12 @@ def test_a_process_that_ends_gives_back_what_it_holds(database: Database) -> Non
 def test_leases_that_were_lost_are_taken_again_and_those_of_the_dead_end(database: Database) -> None:
     with serving(text_of(database)) as one, holding(one, 1):
         database.rows("TRUNCATE cluster_capacity_leases")
-        until(database, 1)
+        database.until_leased(1)
         database.rows(
             "INSERT INTO cluster_capacity_leases"
             " VALUES ('theirs', 'capped', 'dead', now(), now() - interval '9 s')"
         )
-        until(database, 1)
+        database.until_leased(1)
         one.wait_for(lambda: database.counters() == {"capped": 1}, 30)
 
 

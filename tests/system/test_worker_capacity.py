@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.databases import DATABASES, Database, new_database, own_server
 from tests.kit.doors import HOST
+from tests.kit.limited import ask, connect
 from tests.kit.places import free_port
 from tests.kit.process import Process, process
 from tests.kit.serving import Serving, serving
@@ -96,13 +97,6 @@ def in_postgres(database: Database) -> str:
     return f"{{type: postgres, url: '{database.dsn}'}}"
 
 
-def connect(door: Serving | Working | Process) -> Connection:
-    port = door.port("postgresWire")
-    return psycopg.connect(
-        host=HOST, port=port, user="ann", dbname="x", sslmode="disable", connect_timeout=10
-    )
-
-
 class Holding:
     """Transactions that have done something, and hold their places until they are given back."""
 
@@ -126,23 +120,9 @@ def holding(door: Serving | Working, count: int) -> Iterator[Holding]:
         held.give_back()
 
 
-def ask(door: Serving | Working, sql: str = "SELECT 1") -> float:
-    """When a query of a client of its own was answered."""
-    with connect(door) as connection:
-        connection.execute(sql.encode())
-        return time.monotonic()
-
-
 def still_waits(asked: "Future[float]", seconds: float = 0.7) -> None:
     with pytest.raises(TimeoutError):
         asked.result(seconds)
-
-
-def until(database: Database, leases: int, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while (seen := database.leases().get("capped", 0)) != leases:
-        assert time.monotonic() < deadline, f"{seen} leases are out, not {leases}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "inMemory", "sqlite"])
@@ -194,7 +174,7 @@ def test_without_a_control_plane_queries_wait_and_go_on_within_a_second_of_its_r
             fleet.start()
             up = time.monotonic()
             assert waiting.result(20) - up < 5
-        until(database, 0)
+        database.until_leased(0)
         worker.until(lambda status: status["coordination"]["state"] == "fleet")
 
 
@@ -239,14 +219,14 @@ def test_local_limits_while_nobody_grants_and_leases_for_what_runs_afterwards(da
             before.give_back()
             waiting.result(10)
             fleet.start()
-            until(database, 1)
+            database.until_leased(1)
             worker.until(lambda status: status["coordination"]["state"] == "fleet")
             assert worker.status["coordination"]["leasesHeld"] == 1
             with holding(fleet.served, 1):
                 still_waits(again := pool.submit(ask, worker))
                 meanwhile.give_back()
                 assert again.result(10)
-        until(database, 0)
+        database.until_leased(0)
 
 
 def test_workers_whose_limits_are_their_own_ask_nobody(database: Database) -> None:
@@ -295,8 +275,8 @@ def test_leases_of_a_worker_that_is_killed_end_and_of_one_that_stops_at_once(
             assert database.leases() == {"capped": 2}
             killed.signal(signal.SIGKILL)
             killed.wait()
-            until(database, 1)
+            database.until_leased(1)
             assert worker.status["coordination"]["leasesHeld"] == 1, "which is renewed"
-        until(database, 0, 3)  # sooner than they would run out
+        database.until_leased(0, 3)  # sooner than they would run out
         lost.give_back()
         held.give_back()
